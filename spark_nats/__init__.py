@@ -1,7 +1,7 @@
 """The PySpark connector for NATS.
 
-With Spark: ``spark.readStream.format("nats")``; the README shows how. Without Spark: ``spark_nats.client`` is a
-NATS connection that reads and writes whole Arrow columns, ``spark_nats.jetstream`` reads and publishes streams.
+Spark users read and write ``format("nats")``; the README has examples. Without Spark, ``spark_nats.client`` is a NATS
+connection that reads and writes whole Arrow columns, and ``spark_nats.jetstream`` reads and publishes streams.
 """
 
 from importlib import import_module
@@ -44,7 +44,7 @@ logs.configure()
 
 
 def __getattr__(name: str) -> Any:
-    # PySpark is an extra: whoever only wants the client must be able to import this package without it.
+    # PySpark is an optional dependency: a program that uses only the client imports this package without it.
     if name in _MODULES:
         try:
             module = import_module(f"{__name__}.{_MODULES[name]}")

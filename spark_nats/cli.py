@@ -1,4 +1,4 @@
-"""The command ``spark-nats``."""
+"""The command ``spark-nats``, with one function per subcommand."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: those of the command line, when None.
+        arguments: the arguments; those of the process when None.
 
     Returns:
-        The exit status: 0 when all went well, 1 when it did not, 2 when the arguments are wrong, 130 when it was
-        interrupted.
+        The exit status: 0 for success, 1 for failure, 2 for wrong arguments, 130 after an interrupt.
     """
     parsed = _parser().parse_args(arguments)
     try:
@@ -40,15 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NatsError as error:
         print(f"spark-nats: {error.with_code()}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
+    except BrokenPipeError:  # the reader of the output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports an error when it exits
         return 1
     except KeyboardInterrupt:
         print("spark-nats: interrupted", file=sys.stderr)
         return 130
 
 
-# What is needed for a command is imported when it runs: --help is quick.
+# Each command imports its dependencies when it runs, so that --help is fast.
 
 
 def _demo(parsed: argparse.Namespace) -> int:
@@ -58,7 +57,7 @@ def _demo(parsed: argparse.Namespace) -> int:
         voice.say(f"spark-nats {__version__}: {parsed.messages:,} orders through NATS, Spark and NATS again")
         voice.say()
         voice.awaits("loading")
-        from spark_nats.demo.run import run  # NumPy, PyArrow and what Spark needs
+        from spark_nats.demo.run import run  # slow: imports NumPy, PyArrow and the requirements of Spark
 
         return 0 if run(voice, parsed.messages, parsed.servers, parsed.keep) else 1
 
@@ -135,22 +134,22 @@ def _options(parsed: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in a line what is wrong with the arguments: the usage, which argparse puts first, takes pages here."""
+    """A parser that reports a wrong argument in one line, without the usage, which takes pages here."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, allow_abbrev=False)  # a typing error passed for another option
+        super().__init__(**settings, allow_abbrev=False)  # else a typing error passes for another option
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what there is\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
-        if self._subparsers:  # what follows the command is the command's
+        if self._subparsers:  # the command's own parser checks the arguments after the command
             arguments = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
         for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
             name = argument.partition("=")[0]
             if re.match("-+[A-Za-z]", name) and " " not in argument and name not in self._option_string_actions:
-                self.error(f"there is no option {name}{self._meant(name)}")  # and no word of its value: a password?
+                self.error(f"there is no option {name}{self._meant(name)}")  # not the value, which may be a password
         return super().parse_known_args(args, namespace)
 
     def _meant(self, name: str) -> str:
@@ -242,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_OPTION = "option "  # what the names of arguments begin with that are options of Spark's
+_OPTION = "option "  # prefix of argparse destinations that hold options of format("nats")
 
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:

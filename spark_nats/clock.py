@@ -1,8 +1,8 @@
-"""Time and chance: the only place that the clock, waits without a socket, jitter and random names come from.
+"""Time and chance: the only source of the clock, of waits without a socket, of jitter and of random names.
 
-The other thing that the world outside decides, what a socket brings and takes, is in
-:mod:`spark_nats.client.transport`. Whoever exchanges these names and that class has the whole library in a world of his
-own, where an hour takes a moment and a seed gives the same history again. So they are looked up when they are called::
+The other external input, what sockets deliver and accept, is in :mod:`spark_nats.client.transport`. A test that
+replaces these names and that class runs the whole library in a simulated world, where an hour takes a moment and a seed
+reproduces the same history. So callers look the names up at call time::
 
     from spark_nats import clock
 
@@ -17,9 +17,9 @@ from time import monotonic, sleep, time, time_ns
 
 __all__ = ["monotonic", "shuffle", "sleep", "time", "time_ns", "token", "uniform"]
 
-# monotonic: seconds since some moment; they never go back, so deadlines are made of them.
-# time, time_ns: seconds and nanoseconds since 1970, as this machine believes; they may jump.
-# sleep: waits for seconds, where there is no connection that has to be served meanwhile.
-# uniform: a number between two others, for jitter: tasks of a query must not ask in step.
-# shuffle: brings a list into random order, such as that in which servers are tried.
-# token: a name that nobody else uses, of so many random bytes in hexadecimal.
+# monotonic: seconds since a fixed moment; they never go back, so deadlines are computed from them.
+# time, time_ns: seconds and nanoseconds since 1970 by the clock of this machine; they may jump.
+# sleep: waits for seconds, where no connection has to be served during the wait.
+# uniform: a random number between two others, for jitter: the tasks of a query must not ask in step.
+# shuffle: brings a list into random order, such as the servers to try.
+# token: a unique name of the given number of random bytes, in hexadecimal.

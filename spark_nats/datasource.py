@@ -1,7 +1,7 @@
 """``format("nats")``: options in, the right reader or writer out.
 
 Spark starts a Python process for each step of a query, and the first ones only look the format up and read its options.
-So readers and writers are imported where they are made, and with them NumPy, PyArrow and TLS.
+So this module imports readers and writers, and with them NumPy, PyArrow and TLS, only where it makes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_nats.options.hints import naming_options
 class NatsDataSource(DataSource):
     """NATS streams and subjects as a Spark data source.
 
-    Spark finds it by itself under the name ``nats``; ``spark.dataSource.register(NatsDataSource)`` works too.
+    Spark finds this class under the name ``nats``; ``spark.dataSource.register(NatsDataSource)`` works too.
 
     Raises:
         OptionError: an option is unknown, has an invalid value, or contradicts another.
@@ -40,7 +40,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Here, so that load() and start() fail and not the first action; and so that files are read now, on the driver.
+        # Parsed here, so that load() and start() fail, not the first action, and so that the driver reads the files.
         self._settings = parse(options)
 
     @classmethod
@@ -49,7 +49,7 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return all columns of what is read, such as a message, without those that are read only if asked for."""
+        """Return the default columns, such as those of a message, without the columns that are read only on request."""
         kind = kind_of(self._settings, writing=False)
         return kind.default_columns or kind.columns(self._settings.given)[1]
 
@@ -79,7 +79,7 @@ class NatsDataSource(DataSource):
 
     @naming_options()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
+        """Return the writer of a streaming query; output mode ``complete`` publishes the whole result each time."""
         writer: DataSourceStreamWriter = self._write(schema, streaming=True)
         return writer
 

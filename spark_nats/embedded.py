@@ -26,19 +26,19 @@ from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
 _STOP_SECONDS = 5.0
-# Waits until its standard input ends, which it does when our process does, in whatever way.
+# Waits until its standard input closes, which happens however this process ends, and then kills the server.
 _GUARD = 'read -r _; kill -KILL "$0"; rm -rf "$1"'
 
 
 class EmbeddedServerError(NatsError):
-    """The embedded server is not installed, did not start, or was asked for something while not running."""
+    """The embedded server is not installed, did not start, or is not running."""
 
 
 def find_binary() -> Path:
     """Find the nats-server program: in this Python's environment first, then on ``PATH``.
 
     Raises:
-        EmbeddedServerError: There is none.
+        EmbeddedServerError: The program is not installed.
     """
     environment = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
     found = shutil.which("nats-server", path=os.pathsep.join([*environment, os.environ.get("PATH", "")]))
@@ -50,23 +50,22 @@ def find_binary() -> Path:
 class NatsServer:
     """A private nats-server on a free loopback port, ready when :meth:`start` or ``with`` returns.
 
-    The server picks its own ports, so any number can run at once. It stops when the ``with`` block or the
-    process ends, even if it is killed. A server started again keeps its port, and after :meth:`kill` its data too.
+    The server picks its own ports, so any number can run at once. It stops when the ``with`` block or this process
+    ends, even if this process is killed. A restarted server keeps its port, and after :meth:`kill` its data too.
 
     Args:
-        config: More configuration, in the syntax of nats-server's configuration file. The address, the ports
-            and the store directory are settled here and win over what it says about them.
+        config: More configuration, in the syntax of nats-server's configuration file. The address, the ports and the
+            store directory are set here and override those in the configuration.
         jetstream: Whether to enable JetStream.
         port: A fixed client port, or None for a free one.
-        store_dir: Where JetStream keeps its streams. It is made if missing and never removed. None means a
-            temporary directory that :meth:`stop` removes.
-        ready_timeout: Seconds that the server has to become ready.
+        store_dir: The directory for JetStream's streams, created if missing and never removed. None means a temporary
+            directory that :meth:`stop` removes.
+        ready_timeout: Seconds within which the server must become ready.
         binary: The nats-server program, or None for the one that :func:`find_binary` finds.
 
     Attributes:
-        port: The client port. 0 until the server has first been started, unless it was given.
-        monitoring_url: Where the monitoring pages are, such as ``http://127.0.0.1:41043``. Each start gives
-            another.
+        port: The client port. 0 before the first start, unless it was given.
+        monitoring_url: The URL of the monitoring pages, such as ``http://127.0.0.1:41043``. It changes at each start.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class NatsServer:
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __repr__(self) -> str:
-        # The configuration may hold passwords.
+        # Without the configuration, which may hold passwords.
         return f"NatsServer({self.url!r}, running={self.running})"
 
     @property
@@ -124,8 +123,8 @@ class NatsServer:
         """Start this server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
 
         Raises:
-            EmbeddedServerError: There is no nats-server, or it was not ready in time; the message ends with
-                the last lines of its log.
+            EmbeddedServerError: nats-server is not installed, or was not ready in time; the message then ends with the
+                last lines of its log.
         """
         if self.running:
             return self
@@ -135,15 +134,15 @@ class NatsServer:
         directory = Path(self._directory.name)
         config_path = directory / "server.conf"
         config_path.write_text(self._config, encoding="utf-8")
-        # Flags and not lines of the file: a repeated block in the file replaces the first one whole, a flag
-        # overrides one setting. With -1 the server picks a port itself, so nobody can take it in between.
+        # Flags, not lines of the file: a repeated block in the file replaces the first one whole, a flag overrides one
+        # setting. With -1 the server picks a port itself, so that no other process can take it in between.
         command = [str(binary), "--config", str(config_path), "--addr", "127.0.0.1", "--http_port", "-1"]
         command += ["--port", str(self.port or -1), "--ports_file_dir", str(directory)]
         if self._jetstream:
             command += ["--jetstream", "--store_dir", str(self._store_dir or directory / "store")]
         atexit.register(self.stop)
         with self.log_path.open("ab") as log:
-            # A process group of its own, or Ctrl-C would stop the server before those who use it.
+            # A separate process group, else Ctrl-C would stop the server before its clients.
             process = self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
             )
@@ -162,7 +161,7 @@ class NatsServer:
         return self
 
     def stop(self) -> None:
-        """Stop the server, by force if need be, and remove what is temporary. Safe to call again."""
+        """Stop the server, with SIGKILL if it does not end in time, and remove temporary files; safe to call again."""
         self._dismiss_guard()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
@@ -176,7 +175,7 @@ class NatsServer:
         atexit.unregister(self.stop)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, as a crash would. Port, log and data stay for :meth:`start`."""
+        """End the server with SIGKILL, as a crash would; port, log and data stay for :meth:`start`."""
         self._dismiss_guard()
         if self._process is not None:
             self._process.kill()
@@ -209,8 +208,8 @@ class NatsServer:
     def _is_healthy(self, pid: int, directory: Path) -> bool:
         """Read the ports, then ask the server whether its client listener and JetStream are up.
 
-        Its own answer holds for every configuration; a client's handshake would need the credentials and TLS
-        that ``config`` asks for.
+        The server's health check works with every configuration; a client's handshake would need the credentials and
+        the TLS settings that ``config`` demands.
         """
         try:
             (ports_path,) = directory.glob(f"*_{pid}.ports")
@@ -221,7 +220,7 @@ class NatsServer:
                 connection.request("GET", "/healthz?js-enabled-only=true" if self._jetstream else "/healthz")
                 healthy = connection.getresponse().status == http.client.OK
         except (OSError, ValueError, http.client.HTTPException):
-            return False  # no file yet, or half of one, or no answer yet
+            return False  # no file yet, an incomplete one, or no answer yet
         self.port, self.monitoring_url = port or 0, monitoring_url
         return healthy
 

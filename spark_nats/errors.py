@@ -1,8 +1,7 @@
-"""Every error this package raises, in one tree under :class:`NatsError`.
+"""Every error that this package raises, in one tree under :class:`NatsError`.
 
-A message says what is wrong, with which value, and what to do about it. No message carries a secret.
-Errors that have a meaning in the standard library also derive from its class, so that ``except TimeoutError``
-or ``except ConnectionError`` work as a reader would expect.
+A message names the problem, the value and the remedy, and never has a secret in it. An error with a counterpart in the
+standard library also derives from that class, so that ``except TimeoutError`` and ``except ConnectionError`` work.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ _CAUSE: Any = vars(BaseException)["__cause__"]
 
 
 class NatsError(Exception):
-    """Base of everything that goes wrong here.
+    """The base class of every error of this package.
 
     Attributes:
-        hints: what to look at.
-        transient: whether it may pass by itself.
+        hints: options to check.
+        transient: whether the error may pass without a repair.
 
     Args:
         message: the sentence of a condition.
-        transient: whether it may pass by itself; as the condition says, where it is None.
+        transient: whether the error may pass without a repair; the value of the condition when None.
     """
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
@@ -36,22 +35,22 @@ class NatsError(Exception):
         self.transient = transient
 
     def may_pass(self, *, established: bool) -> bool:
-        """Tell whether trying again may succeed; `established`: whether the same has succeeded before."""
+        """Return whether a retry may succeed; ``established`` is whether the same operation has succeeded before."""
         return self.transient >= (Transient.ONCE_ESTABLISHED if established else Transient.ALWAYS)
 
     @property
     def condition(self) -> str:
-        """The code of what has happened, as docs/operating.md lists them; empty when it has none."""
+        """The code of the condition, as docs/operating.md lists it; empty for an error without a condition."""
         return self.args[0].condition if isinstance(self.args[0], ConditionText) else ""
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """What was put into the condition's sentence, by name."""
+        """The values in the sentence of the condition, by name."""
         return self.args[0].parameters if isinstance(self.args[0], ConditionText) else {}
 
     @property
     def __cause__(self) -> BaseException | None:
-        """What led to it. None does not replace one: PySpark sets that before it prints an error of a worker."""
+        """The cause; setting None keeps it, because PySpark sets None before it prints an error of a worker."""
         cause: BaseException | None = _CAUSE.__get__(self)
         return cause
 
@@ -61,7 +60,7 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message; if that is of a condition, this counts, with its hints."""
+        """Return this error with another message; the message of a condition replaces the condition and the hints."""
         error = copy.copy(self)
         error.args = (with_text(self.args[0], message),)
         if isinstance(message, ConditionText):
@@ -69,18 +68,18 @@ class NatsError(Exception):
         return error
 
     def with_code(self) -> Self:
-        """Return this error with the code of its condition before the sentence, as Spark's own errors have it."""
+        """Return this error with the code of its condition before the sentence, as in Spark's own errors."""
         said = self.args[0]
         return self.with_context(said.with_code).advising(*self.hints) if isinstance(said, ConditionText) else self
 
     def advising(self, *hints: Hint) -> Self:
-        """Return this error with other things to look at than it had, or none."""
+        """Return this error with these hints instead of its own."""
         error = copy.copy(self)
         error.hints = hints
         return error
 
 
-# What the user asked for
+# Options and rows of the user
 
 
 class OptionError(NatsError, ValueError):
@@ -88,11 +87,11 @@ class OptionError(NatsError, ValueError):
 
 
 class SchemaError(NatsError, ValueError):
-    """A DataFrame has a column or a type that NATS messages have no place for, or lacks one they need."""
+    """A DataFrame has a column or a type that NATS messages cannot hold, or lacks a required column."""
 
 
 class InvalidRowError(NatsError, ValueError):
-    """A row cannot be sent as a NATS message. Raised before the first byte of its batch is sent."""
+    """A row cannot be sent as a NATS message; raised before the first byte of its batch is sent."""
 
 
 # The connection
@@ -102,7 +101,7 @@ class NatsConnectionError(NatsError, ConnectionError):
     """No server could be reached, or the connection was lost.
 
     Attributes:
-        failures: why, for each server that was tried.
+        failures: the error of each server that was tried.
     """
 
     def __init__(self, message: str, *, failures: Iterable[Exception] = (), transient: Transient | None = None) -> None:
@@ -115,22 +114,22 @@ class AuthorizationError(NatsConnectionError):
 
 
 class InvalidCredentialsError(NatsConnectionError, ValueError):
-    """A credential, certificate or key cannot be used. The message carries no part of it."""
+    """A credential, certificate or key cannot be used; the message has no part of it."""
 
 
 class NatsTimeoutError(NatsError, TimeoutError):
-    """The server did not answer in the time allowed."""
+    """The server did not answer within the timeout."""
 
 
 class ProtocolError(NatsError):
-    """Bytes that are not the NATS protocol."""
+    """Received bytes violate the NATS protocol."""
 
 
 class ServerError(NatsError):
     """The server sent ``-ERR``.
 
     Attributes:
-        text: the server's own words, without the quotes.
+        text: the server's text, without the quotes.
     """
 
     def __init__(self, message: str, text: str = "", *, transient: Transient | None = None) -> None:
@@ -139,11 +138,11 @@ class ServerError(NatsError):
 
 
 class PermissionsError(ServerError):
-    """The user may not publish or subscribe to a subject. The connection stays open."""
+    """The user may not publish or subscribe to a subject; the connection stays open."""
 
 
 class NoRespondersError(NatsError):
-    """Nobody listens on the subject of a request (status 503)."""
+    """No subscriber listens on the subject of a request (status 503)."""
 
 
 # JetStream
@@ -155,7 +154,7 @@ class JetStreamError(NatsError):
     Attributes:
         code: HTTP-like class of the error, such as 404.
         err_code: the exact error, such as 10059 (stream not found).
-        description: the server's own words.
+        description: the server's text.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class JetStreamError(NatsError):
 
 
 class JetStreamUnavailableError(JetStreamError):
-    """JetStream is not enabled, or not ready: nobody answers, or the answer says so."""
+    """JetStream is not enabled or not ready: no server answers, or the answer reports this."""
 
 
 class StreamNotFoundError(JetStreamError):
@@ -186,12 +185,12 @@ class UnsupportedStreamError(NatsError):
 
 
 class ConsumerConflictError(NatsError):
-    """A durable consumer belongs to somebody else, or another consumer stands in its way."""
+    """A durable consumer belongs to another query or program, or another consumer conflicts with it."""
 
 
 class PublishError(NatsError):
-    """Some rows were not stored. The message says how many were, how many were not and why."""
+    """Some rows were not stored; the message has the numbers of rows stored and not stored, and the reason."""
 
 
 class DataLossError(NatsError):
-    """Messages that the query had still to read are gone from the stream."""
+    """Messages that the query has not read yet are gone from the stream."""

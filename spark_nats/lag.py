@@ -1,8 +1,8 @@
 """How far streaming queries are behind the streams that they read.
 
-Spark's progress says where a micro-batch ended and how far the streams reached when it was planned; that is enough
-for :func:`progress` and :class:`~spark_nats.listener.LagListener`. Where the options of a connection are given, the
-server is asked besides: how far the streams reach now, and since when the oldest message waits.
+Spark's progress reports where a micro-batch ended and where the streams ended when it was planned. That is enough for
+:func:`progress` and :class:`~spark_nats.listener.LagListener`. With the options of a connection, both also ask the
+server where the streams end now and when the oldest unread message was stored.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MAX_LOOKS = 10
-"""Most micro-batches of which rates are made."""
+"""Maximum number of micro-batches from which rates are computed."""
 MAX_PAUSE = 60.0
-"""Seconds between two micro-batches after which the query counts as one that had nothing to do."""
+"""Maximum seconds between two micro-batches of a busy query; after a longer pause, the query counts as idle."""
 
 Key = tuple[int, str]
-"""A stream of a query: the index of the source among the query's, and the stream's name."""
+"""A stream of a query: the index of the source among the query's sources, and the stream's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """How far a query is behind one stream.
+    """The lag of a query behind one stream.
 
     Attributes:
-        stream: its name.
+        stream: the stream's name.
         next: the next sequence that the query reads.
-        end: the sequence behind the last message that there is for the query.
-        behind: messages that it has still to read. Spark's progress counts sequences, those of deleted messages and of
-            other subjects included; the server, if it was asked, messages.
-        rate: sequences that the query gets through in a second, over the last micro-batches; None when none is known.
-        arriving: sequences that the stream grows by in a second; None when that is not known.
-        catch_up: seconds until the query has caught up if both go on so; None when it does not, or is not known to, as
-            when it waits for more.
-        oldest: when the oldest message that waits was stored; None when none waits, or when the server was not asked.
-        problem: what keeps the query from going on; empty when nothing does.
-        waits_for: how many new sequences the query waits for before it goes on; None when for none, or when that is not
-            known.
-        max_age: seconds for which the stream keeps messages, if the server was asked; None when age is no reason for it
-            to remove them.
-        source: the index of the source that reads it among the query's.
+        end: the sequence after the last message for the query.
+        behind: the number of unread messages. Without an answer of the server it is the number of unread sequences,
+            including those of deleted messages and of other subjects.
+        rate: sequences per second that the query reads, over the last micro-batches; None when unknown.
+        arriving: sequences per second by which the stream grows; None when unknown.
+        catch_up: seconds until the query has caught up at these rates; None when it does not catch up, when that is
+            unknown, and while the query waits for more messages.
+        oldest: when the oldest unread message was stored; None when there is none, or when the server was not asked.
+        problem: the reason why the query cannot continue; empty when there is none.
+        waits_for: new sequences that the query waits for before its next micro-batch; None when it does not wait, or
+            when that is unknown.
+        max_age: seconds for which the stream keeps messages; None without such a limit, or when the server was not
+            asked.
+        source: the index of the source that reads the stream, among the query's sources.
     """
 
     stream: str
@@ -83,19 +83,19 @@ class StreamLag:
     source: int = 0
 
     def expires(self, at: datetime) -> bool:
-        """Tell whether the oldest message that waits has, at a time, waited for more than half of ``max_age``."""
+        """Return whether, at a given time, the oldest unread message is older than half of ``max_age``."""
         return bool(self.oldest and self.max_age and (at - self.oldest).total_seconds() > self.max_age / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """How far a query is behind.
+    """The lag of a query.
 
     Attributes:
-        query: its name, or its id if it has none.
-        batch: the last micro-batch that has ended; -1 when none has.
-        at: when that ended, or when the server was asked.
-        streams: of each stream that it reads.
+        query: the query's name, or its id if it has none.
+        batch: the last completed micro-batch; -1 when there is none.
+        at: when that micro-batch ended, or when the server was asked.
+        streams: the lag behind each stream that the query reads.
     """
 
     query: str
@@ -105,7 +105,7 @@ class QueryLag:
 
     @property
     def behind(self) -> int:
-        """Messages that the query has still to read."""
+        """The number of unread messages in all streams."""
         return sum(stream.behind for stream in self.streams)
 
     def __str__(self) -> str:
@@ -114,16 +114,16 @@ class QueryLag:
 
 
 def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | None = None) -> QueryLag | None:
-    """Return how far a streaming query is behind the streams that it reads.
+    """Return the lag of a streaming query behind the streams that it reads.
 
     Args:
-        query: it runs or has run; in a classic session or in one of Spark Connect.
-        options: options with which the query reads, by their names: those to connect with, and ``subject`` or ``keys``
-            and ``minOffsetsPerTrigger`` if it has them. With them the server is asked, from this process; without them
-            the answer is that of the last micro-batch.
+        query: a running or terminated query, of a classic session or of Spark Connect.
+        options: the query's read options, by name: those of the connection, and ``subject`` or ``keys`` and
+            ``minOffsetsPerTrigger`` if the query has them. With options, this process asks the server; without, the lag
+            is that of the last micro-batch.
 
     Returns:
-        What is known; None before the first micro-batch has ended.
+        The lag; None before the first micro-batch has ended.
 
     Raises:
         NatsError: the query reads no NATS stream, or the server cannot be asked.
@@ -134,7 +134,7 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
 def lag_of_progress(
     documents: Sequence[Mapping[str, Any]], options: Mapping[str, str] | None = None
 ) -> QueryLag | None:
-    """Return what :func:`progress` does, of a query's progress as Spark writes it in JSON, oldest first."""
+    """Return the lag as :func:`progress` does, from a query's progress documents in Spark's JSON, oldest first."""
     if not documents:
         return None
     last = documents[-1]
@@ -149,19 +149,19 @@ def lag_of_progress(
 
 
 class LagSample(NamedTuple):
-    """Where a query was when one of its micro-batches had ended."""
+    """The progress of a query in one of its micro-batches."""
 
-    began: float  # when it began, in seconds since 1970
-    ended: float  # when it ended
-    starts: Mapping[Key, int]  # the sequence with which it began, of each stream
-    positions: Mapping[Key, Position]  # where the query then was
-    # behind the last message that each stream had when the micro-batch began, as far as that is known
+    began: float  # start of the micro-batch, in seconds since 1970
+    ended: float  # end of the micro-batch, in seconds since 1970
+    starts: Mapping[Key, int]  # the first sequence of the micro-batch in each stream
+    positions: Mapping[Key, Position]  # the positions of the query after the micro-batch
+    # the sequence after the last message of each stream when the micro-batch was planned, where known
     ends: Mapping[Key, int]
-    waits_for: Mapping[Key, int] = {}  # how many new sequences the query waits for, as far as that is known
+    waits_for: Mapping[Key, int] = {}  # new sequences that the query waits for, where known
 
 
 def sample_of(document: Mapping[str, Any]) -> LagSample:
-    """Return what one progress says, without the sources that are not streams of NATS."""
+    """Return the sample in one progress document, without the sources that are not NATS streams."""
     began = datetime.fromisoformat(document["timestamp"]).timestamp()
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
     starts: dict[Key, int] = {}
@@ -181,7 +181,7 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
 
 
 def offset_of(document: Any) -> QueryOffset | None:
-    """Return an offset of this source; None when it is another's, or none."""
+    """Parse an offset of this data source; return None when it belongs to another source or is invalid."""
     try:
         document = _parsed(document)
         return from_json(document) if is_ours(document) else None
@@ -194,7 +194,7 @@ def _parsed(document: Any) -> Any:
 
 
 def is_ours(document: Any) -> bool:
-    """Tell whether an offset is meant to be one of this source, be it damaged or not."""
+    """Return whether an offset has the form of this data source's offsets, even if it is damaged."""
     if not isinstance(document, dict):
         return False
     entries = document.values()
@@ -204,20 +204,20 @@ def is_ours(document: Any) -> bool:
 
 
 def start_of(batch: Batch, before: Position | None) -> int:
-    """Return with which sequence a micro-batch began, before which the query was at a position."""
+    """Return the first sequence of a micro-batch, given the position of the query before it."""
     if before is not None and before.created == batch.end.created:
-        return min(before.next, batch.first)  # earlier where the stream had lost its end
+        return min(before.next, batch.first)  # batch.first is smaller where the stream had lost its end
     return batch.first if batch.since is None else batch.since
 
 
 def lag_of_samples(query: str, batch: int, looks: Sequence[LagSample], options: Settings | None) -> QueryLag:
-    """Return how far a query is behind.
+    """Return the lag of a query.
 
     Args:
-        query: its name, or its id.
-        batch: the last micro-batch that has ended.
-        looks: one or more, the last of which counts.
-        options: the query's, as far as they are known, see :func:`progress`.
+        query: the query's name, or its id.
+        batch: the last completed micro-batch.
+        looks: one or more samples, oldest first; the last one has the position.
+        options: the query's options, where known; see :func:`progress`.
 
     Raises:
         NatsError: the server cannot be asked.
@@ -238,7 +238,7 @@ def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamL
     busy = _busy(key, looks)
     first = busy[0]
     seconds = last.ended - first.began
-    if waits_for is not None:  # the time in which it does so is not that of a slow query
+    if waits_for is not None:  # the time that the query spends waiting must not lower its rate
         seconds = sum(look.ended - look.began for look in busy if look.positions[key].next > look.starts[key])
     rate = (position.next - first.starts[key]) / seconds if seconds > 0 else None
     end, arriving = last.ends.get(key), None
@@ -250,7 +250,7 @@ def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamL
 
 
 def _busy(key: Key, looks: Sequence[LagSample]) -> list[LagSample]:
-    """Return the last looks between which the query was at it all the time: behind, and without a long pause."""
+    """Return the latest samples between which the query was busy: always behind, and without a long pause."""
     found = [looks[-1]]
     for look in reversed(looks[-MAX_LOOKS:-1]):
         position, later = look.positions.get(key), found[0]
@@ -264,8 +264,8 @@ def _busy(key: Key, looks: Sequence[LagSample]) -> list[LagSample]:
 
 
 def _until(lag: StreamLag, end: int, behind: int) -> StreamLag:
-    """Return a lag with another end of the stream, and what follows from it."""
-    unread = end - lag.next  # in sequences, as the rates are, however few of them are messages
+    """Return a lag with another end of the stream and with the values that depend on the end."""
+    unread = end - lag.next  # in sequences, like the rates, even if few of them are messages
     gain = 0.0 if lag.rate is None else lag.rate - (lag.arriving or 0.0)
     waits = lag.waits_for is not None and unread < lag.waits_for
     catch_up = 0.0 if behind <= 0 else unread / gain if gain > 0 and not waits else None
@@ -273,7 +273,7 @@ def _until(lag: StreamLag, end: int, behind: int) -> StreamLag:
 
 
 def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
-    """Return a lag with how fast the streams grow, from two looks at them."""
+    """Return the later of two lags, with the growth of the streams between them."""
     found, seconds = [], (now.at - before.at).total_seconds()
     for one, other in zip(before.streams, now.streams, strict=True):
         grown = replace(other, arriving=max(0, other.end - one.end) / seconds if seconds > 0 else None)
@@ -281,11 +281,11 @@ def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
     return replace(now, streams=tuple(found))
 
 
-# What the server says
+# Answers of the server
 
 
 def _asked(options: Settings, positions: Mapping[Key, Position], streams: Sequence[StreamLag]) -> tuple[StreamLag, ...]:
-    """Ask the server, with the options ``subject`` and of KV buckets ``keys``, and return lags as they are now."""
+    """Ask the server for the present lags, filtered by the options ``subject`` and, for KV buckets, ``keys``."""
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
     of_keys = tuple(map(key_filter, options.given.get("keys", ())))
@@ -316,7 +316,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
-    # In a bucket, a later value takes the place of one that is gone.
+    # In a bucket, a later value replaces a value that is gone.
     keeps = info.retention == LIMITS and not bucket_of(lag.stream)
     if position.next < info.first_sequence and not position.earliest and keeps:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
@@ -331,9 +331,9 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
 
 
 def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
-    """Return how many messages there are for the query; the server counts where some sequences are none.
+    """Return the number of unread messages; the server counts them where not every sequence is one of them.
 
-    Streams with another retention do not let anybody have a consumer for that, or keep messages for it.
+    A stream with another retention than limits would refuse the consumer that counts, or keep messages for it.
     """
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):
@@ -341,7 +341,7 @@ def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: t
         for together in [filters] if finds_all(js, filters) else [(each,) for each in filters]:
             try:
                 consumer = create_consumer(js, info.name, first, together, patience=0.0)
-            except (JetStreamError, PermissionsError):  # there are as many as there may be, or the user may make none
+            except (JetStreamError, PermissionsError):  # too many consumers, or the user may not create one
                 return most
             delete_consumer(js, info.name, consumer.name)
             count += consumer.pending
@@ -349,7 +349,7 @@ def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: t
     return most
 
 
-# For people
+# Text for log lines
 
 
 def _sentence(lag: StreamLag, at: datetime) -> str:

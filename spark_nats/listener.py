@@ -1,4 +1,4 @@
-"""Telling after each micro-batch how far a streaming query is behind."""
+"""A listener that reports the lag of each streaming query after each micro-batch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ logger = logging.getLogger(__name__)
 
 
 class LagListener(StreamingQueryListener):
-    """Tells how far each streaming query that reads streams of NATS is behind, after each of its micro-batches.
+    """A listener that reports the lag of each query that reads NATS streams, after each of its micro-batches.
 
-    ``spark.streams.addListener(LagListener())`` has it logged; a function that is given is called instead::
+    ``spark.streams.addListener(LagListener())`` logs the lag. With a function, the listener calls it instead::
 
         spark.streams.addListener(LagListener(lambda lag: gauge.set(lag.behind, lag.query)))
 
     Args:
-        tell: is called with a :class:`~spark_nats.lag.QueryLag`; None has it logged at the level INFO.
-        options: options to ask the server with for all queries, see :func:`~spark_nats.lag.progress`.
+        tell: a function that takes a :class:`~spark_nats.lag.QueryLag`; when None, the lag is logged at level INFO.
+        options: options to ask the server with, for all queries; see :func:`~spark_nats.lag.progress`.
 
     Raises:
         OptionError: an option is wrong.
@@ -43,10 +43,10 @@ class LagListener(StreamingQueryListener):
         self._recent: dict[str, deque[dict[str, Any]]] = {}
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known yet."""
+        """Do nothing: the query has no progress yet."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Tell how far the query is behind."""
+        """Report the lag of the query."""
         document = json.loads(event.progress.json)
         if not sample_of(document).positions:
             return
@@ -61,7 +61,7 @@ class LagListener(StreamingQueryListener):
             self._tell(lag)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has changed since its last micro-batch."""
+        """Do nothing: the query has made no progress since its last micro-batch."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Forget the query."""

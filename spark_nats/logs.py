@@ -1,7 +1,7 @@
-"""The environment variable ``SPARK_NATS_LOG``: a level from which on the log is written to standard error.
+"""The environment variable ``SPARK_NATS_LOG``: the minimum level of log lines that go to standard error.
 
-Spark starts Python processes that no program of yours configures: those of tasks, and those beside the driver.
-An environment variable reaches them all.
+Spark starts Python processes that the application cannot configure: those of tasks, and those beside the driver. An
+environment variable reaches them all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def configure() -> None:
-    """Write what this package logs to standard error, if the variable names a level; a wrong one is warned of."""
+    """Log this package to standard error if the variable names a level; warn if it names an unknown one."""
     wanted = os.environ.get(VARIABLE, "")
     if not wanted:
         return
@@ -30,4 +30,4 @@ def configure() -> None:
     handler.setFormatter(logging.Formatter(_FORMAT))
     logger.addHandler(handler)
     logger.setLevel(level)
-    logger.propagate = False  # or each line would come twice where the program has handlers of its own
+    logger.propagate = False  # else the handlers of the application would write each line again

@@ -1,7 +1,7 @@
-"""What is measured of a query, with the names that it has in Prometheus and in OpenTelemetry.
+"""The metrics of a query, with their names in OpenTelemetry and in Prometheus.
 
-The names are those of OpenTelemetry. :meth:`Measure.in_prometheus` is what an OpenTelemetry collector, or an exporter
-for Prometheus, makes of them, so that one dashboard shows both.
+:class:`Measure` has the name in OpenTelemetry. :meth:`Measure.in_prometheus` converts it as an OpenTelemetry collector
+or an exporter for Prometheus does, so that one dashboard shows both.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from spark_nats.lag import StreamLag
 
 
 class Measure(NamedTuple):
-    """Something that is measured.
+    """A metric.
 
     Attributes:
-        name: with dots between its parts, without its unit.
-        unit: as OpenTelemetry writes it: ``s``, ``By``, or in braces what is counted.
-        meaning: a sentence.
+        name: the name, with dots between its parts and without the unit.
+        unit: the unit in OpenTelemetry's notation: ``s``, ``By``, or in braces what is counted.
+        meaning: a sentence that describes the metric.
     """
 
     name: str
@@ -27,18 +27,18 @@ class Measure(NamedTuple):
 
     @property
     def in_prometheus(self) -> str:
-        """Its name there, which ends with the unit. That of a counter has ``_total`` behind it."""
+        """The name in Prometheus, which ends with the unit; exporters append ``_total`` to the name of a counter."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit
 
 
 QUERY, SOURCE, STREAM, CONDITION = "query", "source", "stream", "condition"
-"""Labels, or attributes: the query's name or id, the index of a source among the query's, a stream's name, and the code
-of the error that has ended a query, such as ``NATS_ROW_REFUSED``."""
+"""Labels, or attributes: the query's name or id, the index of a source among the query's sources, a stream's name, and
+the code of the error that has ended a query, such as ``NATS_ROW_REFUSED``."""
 
 
 def labels_of(query: str, lag: StreamLag) -> dict[str, str]:
-    """Return the labels of what is measured of a stream."""
+    """Return the labels of the metrics of a stream."""
     return {QUERY: query, SOURCE: str(lag.source), STREAM: lag.stream}
 
 
@@ -74,7 +74,7 @@ OF_STREAMS: tuple[tuple[Measure, Callable[[StreamLag], float | None]], ...] = (
     (MAX_AGE, lambda lag: lag.max_age),
     (BLOCKED, lambda lag: int(bool(lag.problem))),
 )
-"""Gauges of each stream of a query, and what their values are; None where that is not known."""
+"""The gauges of each stream of a query, with functions that return their values, or None where the value is unknown."""
 
 RUNNING = Measure(
     "spark_nats.query.running", "", "1 while a streaming query of the application runs, 0 when it has ended."
@@ -105,4 +105,4 @@ OF_COUNTS = {
         "How often tasks that write had lost a connection, or could make none at once.",
     ),
 }
-"""Counters of what the sink has done, by the fields of :class:`~spark_nats.kinds.streams.write.tasks.Counts`."""
+"""The counters of the sink, by the fields of :class:`~spark_nats.kinds.streams.write.tasks.Counts`."""

@@ -1,6 +1,6 @@
 """Metrics of streaming queries for OpenTelemetry.
 
-Only the interface of OpenTelemetry is needed here. What collects and sends metrics is the application's choice.
+This module needs only the API of OpenTelemetry. The application chooses the SDK that collects and sends metrics.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ except ModuleNotFoundError as missing:
 logger = logging.getLogger(__name__)
 
 FRESH = 1.0
-"""Seconds for which the answer of a server is used again: all gauges are read one after the other."""
+"""Seconds for which an answer of the server is reused, because a collection reads all gauges one after the other."""
 _OF_CORE = {"epoch", "messages"}
 _CODE = re.compile(r"\[(NATS_[A-Z0-9_]+)\]")
 _BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-_Value = tuple[float | None, dict[str, str]]  # what an instrument shows, None for nothing, and its attributes
+_Value = tuple[float | None, dict[str, str]]  # the value of an instrument, None when unknown, and its attributes
 
 
 @dataclass(slots=True)
 class _Query:
-    """What is known of a query."""
+    """The state of a query."""
 
-    name: str  # or its id, if it has none
+    name: str  # or the id of a query without a name
     running: bool = True
-    batch: int | None = None  # the last micro-batch that has ended
-    ended: float | None = None  # when that was, in seconds since 1970
-    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LOOKS))  # none of other sources
+    batch: int | None = None  # the last completed micro-batch
+    ended: float | None = None  # when that micro-batch ended, in seconds since 1970
+    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LOOKS))  # with NATS streams only
 
 
 _NEVER: tuple[float, list[QueryLag]] = (-math.inf, [])
 
 
 class MetricsListener(StreamingQueryListener):
-    """Measures the streaming queries of a session, for OpenTelemetry.
+    """A listener that records OpenTelemetry metrics of the streaming queries of a session.
 
-    ``spark.streams.addListener(MetricsListener())`` before queries are started. docs/metrics.md lists the metrics.
+    Call ``spark.streams.addListener(MetricsListener())`` before starting queries. docs/metrics.md lists the metrics.
 
     Args:
-        options: options to ask the server with for all queries, see :func:`~spark_nats.lag.progress`. It is asked when
-            the metrics are collected, so that the lag of a query that stands still is seen to grow. Without them it
+        options: options to ask the server with, for all queries; see :func:`~spark_nats.lag.progress`. Each collection
+            of metrics asks the server, so that the growing lag of a stalled query is visible. Without options, the lag
             is that of the last micro-batch.
-        meter_provider: makes the instruments; the global one when None.
+        meter_provider: the provider that makes the instruments; the global one when None.
 
     Raises:
         OptionError: an option is wrong.
@@ -78,10 +78,10 @@ class MetricsListener(StreamingQueryListener):
         if options is not None:
             parse(options)
         self._options = options
-        self._lock = threading.Lock()  # Spark tells in one thread, and metrics are collected in another
-        self._queries: dict[str, _Query] = {}  # by the ids of their runs
-        self._lags = _NEVER  # how far the queries are behind, and when that was found out
-        self._unknown: set[str] = set()  # queries of which the log says that their lag is not known
+        self._lock = threading.Lock()  # Spark calls in one thread, and metrics are collected in another
+        self._queries: dict[str, _Query] = {}  # by run id
+        self._lags = _NEVER  # when the lags were computed, and the lags
+        self._unknown: set[str] = set()  # queries whose unknown lag is already logged
         self._meter = get_meter("spark_nats", __version__, meter_provider)
         self._failures = self._counter(metrics.FAILURES)
         self._read = self._counter(metrics.READ_ROWS)
@@ -96,11 +96,11 @@ class MetricsListener(StreamingQueryListener):
             self._gauge(measure, partial(self._of_streams, value_of))
 
     def onQueryStarted(self, event: Any) -> None:
-        """Have the sink's counts kept from now on."""
+        """Subscribe to the counts of the query's sink."""
         self._query(event)
 
     def onQueryProgress(self, event: Any) -> None:
-        """Count what a micro-batch has done."""
+        """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
         query, look = self._query(event.progress), sample_of(document)
         query.batch, query.ended = int(document["batchId"]), look.ended
@@ -117,10 +117,10 @@ class MetricsListener(StreamingQueryListener):
         self._count(str(event.progress.runId), query)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has changed since its last micro-batch."""
+        """Do nothing: the query has made no progress since its last micro-batch."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Count an error that has ended the query."""
+        """Count the error that has ended the query, if any."""
         run = str(event.runId)
         query = self._queries.get(run)
         if query is None:
@@ -137,7 +137,7 @@ class MetricsListener(StreamingQueryListener):
             self._failures.add(1, _of(query.name) | {metrics.CONDITION: condition})
 
     def _query(self, started: Any) -> _Query:
-        """Return the query of an event; one that is met for the first time takes the place of its earlier runs."""
+        """Return the query of an event; a new run replaces the terminated runs of the same query."""
         run, name = str(started.runId), str(started.name or started.id)
         with self._lock:
             if run not in self._queries:
@@ -149,24 +149,24 @@ class MetricsListener(StreamingQueryListener):
 
     def _count(self, run: str, query: _Query) -> None:
         counts = metrics_channel.collect(run)
-        if counts != Counts():  # else it may be that it writes elsewhere
+        if counts != Counts():  # else the query may write to another sink
             for name, count in asdict(counts).items():
                 self._written[name].add(count, _of(query.name))
 
-    # What is called when metrics are collected
+    # Callbacks of a collection
 
     def _known(self) -> list[_Query]:
         with self._lock:
             return list(self._queries.values())
 
     def _looked(self) -> list[QueryLag]:
-        """Return how far the queries are behind that run."""
+        """Return the lags of the running queries."""
         at, lags = self._lags
         if clock.monotonic() - at > FRESH:
             with self._lock:
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
-                metrics_channel.subscribe(run)  # it is forgotten after a while
+                metrics_channel.subscribe(run)  # again, because a subscription expires
             found = (self._lag(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags
@@ -203,5 +203,5 @@ def _of(query: str) -> dict[str, str]:
 
 
 def _is_ours(offset: Any) -> bool:
-    """Tell whether an offset is that of a stream or of core NATS."""
+    """Return whether an offset is one of NATS streams or of core NATS."""
     return offset_of(offset) is not None or (isinstance(offset, dict) and offset.keys() == _OF_CORE)

@@ -1,12 +1,12 @@
-"""What differs between the versions of PySpark. Nothing else knows that there are several.
+"""The differences between the versions of PySpark, in one place.
 
 =====  ==============================================================================================================
-since  what is new
+since  change
 =====  ==============================================================================================================
-4.0    Python data sources; Arrow batches for writers of batches
+4.0    Python data sources; Arrow batches for writers of batch queries
 4.1    Arrow batches for writers of streaming queries
-4.2    a streaming reader is told where the query is and how much it may take, and reads what there is in several
-       micro-batches with ``Trigger.AvailableNow``
+4.2    Spark passes the query's offset and a read limit to a streaming reader, and runs several micro-batches with
+       ``Trigger.AvailableNow``
 =====  ==============================================================================================================
 """
 
@@ -44,46 +44,46 @@ except ImportError:
     HAS_READ_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """How much a micro-batch may have."""
+        """The limit of a micro-batch."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Whatever there is."""
+        """All available rows."""
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """At most so many rows."""
+        """At most ``max_rows`` rows."""
 
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """At most so many bytes."""
+        """At most ``max_bytes`` bytes."""
 
         max_bytes: int
 
     @dataclass
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """At least so many rows."""
+        """At least ``min_rows`` rows."""
 
         min_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """What Spark does not look for."""
+        """A placeholder that this version of PySpark ignores."""
 
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:
-    # PySpark 4.0 looks at one class only to tell who takes Arrow batches, also where it writes a streaming query.
+    # PySpark 4.0 passes Arrow batches to subclasses of DataSourceArrowWriter only, also in a streaming query.
     class DataSourceStreamArrowWriter(  # type: ignore[no-redef,misc]
         datasource.DataSourceStreamWriter, DataSourceArrowWriter
     ):
-        """Takes Arrow batches of a streaming query."""
+        """A writer that takes the Arrow batches of a streaming query."""
 
 
 VERSION: str = pyspark.__version__
 
-__all__ = [  # of PySpark's own
+__all__ = [  # names of PySpark
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
@@ -97,15 +97,15 @@ logger = logging.getLogger(__name__)
 
 
 def ends_a_micro_batch() -> bool:
-    """Tell whether Spark has begun this process to commit or to abort what tasks have written already."""
+    """Return whether Spark started this process to commit or abort a micro-batch that its tasks have written."""
     return "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
 
 
 def makes_a_table(context: TaskContext) -> bool:
-    """Tell whether a task of a batch write belongs to a statement that makes a table, such as ``saveAsTable``.
+    """Return whether a task of a batch write belongs to a statement that creates a table, such as ``saveAsTable``.
 
-    Spark tells a data source nothing of the table. But it runs such a write as an execution within another one, and no
-    other write, except within ``foreachBatch``.
+    Spark does not report the table to a data source. But Spark nests the execution of such a write within another
+    execution. It does so for no other write, except within ``foreachBatch``.
     """
     execution, root = (context.getLocalProperty(f"spark.sql.execution.{name}") for name in ("id", "root.id"))
     streams = context.getLocalProperty("sql.streaming.queryId")
@@ -121,36 +121,35 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def stream_reader(reader: DataSourceStreamReader) -> DataSourceStreamReader:
-    """Return a streaming reader, written for PySpark 4.2 and newer, as this PySpark wants it."""
+    """Adapt a streaming reader, written for PySpark 4.2 and newer, to this version of PySpark."""
     return reader if HAS_READ_LIMITS else RememberingReader(reader)
 
 
 class RememberingReader(DataSourceStreamReader):
-    """A streaming reader as PySpark before 4.2 wants it: it is not told where the query is, and remembers it.
+    """A streaming reader for PySpark before 4.2, which does not pass the query's offset: this class remembers it.
 
-    A query begins at the initial offset, which Spark asks for when it has asked for the latest one. One that is started
-    again begins at the end of the last micro-batch that was planned, whether it was processed or not: before anything
-    else Spark asks for the partitions of an empty range there. From then on each micro-batch begins where the one
-    before it ends.
+    A new query begins at the initial offset, which Spark requests after the latest offset. A restarted query begins at
+    the end of the last planned micro-batch, whether it was processed or not: Spark first requests the partitions of an
+    empty range there. From then on, each micro-batch begins where the previous one ends.
 
     Args:
-        reader: one that has to be told.
+        reader: a reader that takes the offset as an argument.
     """
 
     def __init__(self, reader: DataSourceStreamReader) -> None:
         self._reader = reader
         self._initial: dict[str, Any] | None = None
-        self._planned: dict[str, Any] | None = None  # where the last micro-batch ends
+        self._planned: dict[str, Any] | None = None  # the end of the last planned micro-batch
         self._warned = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins, the same each time."""
+        """Return the offset at which a new query begins; every call returns the same."""
         if self._initial is None:
             self._initial = self._reader.initialOffset()
         return self._initial
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return how far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         limit = self._reader.getDefaultReadLimit()
         if isinstance(limit, ReadMaxRows | ReadMaxBytes) and not self._warned:
             self._warned = True
@@ -167,7 +166,7 @@ class RememberingReader(DataSourceStreamReader):
         """Plan a micro-batch."""
         if self._planned is None:
             self._planned = end
-        # An empty range is no micro-batch, and the query may yet have to go back before it.
+        # An empty range is no micro-batch, and the query may still have to go back before it.
         return self._reader.partitions(start, end) if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -175,9 +174,9 @@ class RememberingReader(DataSourceStreamReader):
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take note that a micro-batch was processed."""
+        """Note that a micro-batch was processed."""
         self._reader.commit(end)
 
     def stop(self) -> None:
-        """Let go of what is open."""
+        """Release the resources of the reader."""
         self._reader.stop()

@@ -1,13 +1,13 @@
 """A synchronous NATS client that reads and writes whole columns.
 
-It knows no Spark::
+It works without Spark::
 
     with connect(connection_options(servers="nats://localhost:4222")) as connection:
         subscription = connection.subscribe("orders.>")
         messages = connection.next(subscription, timeout=1.0)
 
-with :func:`spark_nats.options.connection_options`. What is named here is imported when it is first used, because a
-process that only reads options needs little of it.
+with :func:`spark_nats.options.connection_options`. Each name is imported at its first use, because a process that only
+reads options needs few of them.
 """
 
 from importlib import import_module

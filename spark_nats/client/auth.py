@@ -1,4 +1,4 @@
-"""Credentials, and what they add to CONNECT."""
+"""Credentials, and the fields that they add to CONNECT."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from spark_nats.conditions.client import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, S
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
-# Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
+# A block of a .creds file, as the server and other clients match it: dashes around a title, the text, dashes.
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
-_RECOGNISED = 8  # characters that a secret must have to be told from other words
+_RECOGNISED = 8  # minimum characters of a secret that is blanked; any text may contain a shorter one by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client proves itself with: a user with a password, a token, an nkey, or an nkey with a JWT.
+    """The credentials of a client: a user with a password, a token, an nkey, or an nkey with a JWT.
 
-    The seed is the private key of an nkey (``SU…``), which signs what the server asks to sign and is never sent.
-    The JWT is what an account says of the user.
+    The seed is the private key of an nkey (``SU…``); it signs the nonce of the server and is never sent. The JWT has
+    the claims that an account signs about the user.
     """
 
     user: str | None = None
@@ -36,14 +36,14 @@ class Credentials:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
     def blank(self, text: str) -> str:
-        """Return a server's words without these secrets, should it repeat them.
+        """Return a text of the server with these secrets blanked, in case the server repeats them.
 
-        Short ones stay, since they are found in any text by chance.
+        Short secrets stay, because any text may contain them by chance.
         """
         return blanked(text, (self.password, self.token, self.nkey_seed, self.jwt))
 
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
-        """Return what CONNECT says with these credentials in it, which sign the nonce that ``info`` has.
+        """Return the options of CONNECT with these credentials added; an nkey signs the nonce in ``info``.
 
         Raises:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
@@ -54,7 +54,7 @@ class Credentials:
         if not info.nonce:
             if info.auth_required:
                 raise AuthorizationError(NOTHING_TO_SIGN())
-            return options  # it lets everybody in
+            return options  # the server requires no login
         key = key_pair(self.nkey_seed)
         signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
         if self.jwt is not None:
@@ -63,7 +63,7 @@ class Credentials:
 
 
 def blanked(text: str, secrets: Iterable[str | None]) -> str:
-    """Return a text without these secrets, but for those that are too short to be told from other words."""
+    """Return a text with these secrets blanked, except secrets that are too short to be told from other words."""
     for secret in secrets:
         if secret and len(secret) >= _RECOGNISED:
             text = text.replace(secret, "…")
@@ -71,19 +71,19 @@ def blanked(text: str, secrets: Iterable[str | None]) -> str:
 
 
 def key_pair(seed: str) -> Any:
-    """Return the key pair of a user's nkey, of the package ``nkeys``.
+    """Return the key pair of a user's nkey, as an object of the package ``nkeys``.
 
     Raises:
         AuthorizationError: the package is not installed.
-        InvalidCredentialsError: this is not the seed of a user. The message does not carry it.
+        InvalidCredentialsError: the text is not the seed of a user. The message does not have it.
     """
     try:
         import nkeys
     except ImportError:
         raise AuthorizationError(NKEYS_NOT_INSTALLED()) from None
-    with contextlib.suppress(Exception):  # nkeys lets errors of several libraries through
+    with contextlib.suppress(Exception):  # nkeys raises errors of several libraries
         kind, raw = nkeys.decode_seed(seed.encode())
-        # Encoded again, for the checksum that nkeys does not look at.
+        # Encoded again to verify the checksum, which nkeys ignores.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
     raise InvalidCredentialsError(SEED_INVALID())
@@ -92,7 +92,7 @@ def key_pair(seed: str) -> Any:
 def parse_creds(text: str) -> Credentials:
     """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
 
-    A ValueError when one of them is missing carries neither.
+    Raises ValueError, without either, when one of them is missing.
     """
     blocks = dict(_BLOCK.findall(text))
     if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:
@@ -101,7 +101,7 @@ def parse_creds(text: str) -> Credentials:
 
 
 def parse_seed(text: str) -> Credentials:
-    """Read an nkey seed: alone, or among comments or the other lines of an nkey file; ValueError when there is none."""
+    """Read an nkey seed, alone or among other lines, such as comments; raise ValueError when there is none."""
     found = re.search(r"^\s*(SU[A-Z2-7]{56})\s*$", text, re.MULTILINE)
     if not found:
         raise ValueError("is not an nkey seed of a user, which begins with SU")

@@ -1,4 +1,4 @@
-"""Which server is tried next: what was announced, and what is known of those that could not be reached."""
+"""The order in which servers are tried: it depends on announced servers and on recent failures to reach a server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spark_nats.client import host_cache
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 
-_announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # last, to a connection with these options
+_announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # the latest, by the options of the connection
 
 
 def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
-    """Return the servers in the order in which they are to be tried."""
+    """Return the servers in random order, but with unreachable servers last, and a lost one after them."""
     servers = list(options.servers)
     named = {(server.host, server.port) for server in servers}
     servers += [each for each in _known(options) if (each.host, each.port) not in named]
@@ -24,19 +24,19 @@ def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
 
 
 def avoid(server: Server) -> None:
-    """Have a server be tried after the others for a while, in all processes of this machine."""
+    """Have all processes of this machine try a server after the others, for the next 30 s."""
     host_cache.mark(host_cache.unreachable(server.host, server.port))
 
 
 def note_reached(server: Server) -> None:
-    """Take a server for one that can be reached again."""
+    """Note that a server can be reached again."""
     host_cache.clear(host_cache.unreachable(server.host, server.port))
 
 
 def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
-    """Remember which servers were announced to a connection with these options, instead of those before.
+    """Remember the servers announced to a connection with these options, instead of those announced earlier.
 
-    Other processes of this machine remember it too: the driver has a new one for each micro-batch that it writes.
+    All processes of this machine remember them, because each micro-batch has a new Python process on the driver.
     """
     if _announced.get(options) != servers:
         _announced[options] = servers
@@ -44,9 +44,9 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
 
 
 def announced(options: ConnectionOptions) -> str:
-    """Return what this process knows of servers that were announced, for processes of other machines; "" if nothing.
+    """Return the announced servers that this process knows, as a text for other machines; "" when there are none.
 
-    It has no logins: those are in the options.
+    The text has no logins, because those are in the options.
     """
     named = options.servers
     known = [(each.host, each.port, each.tls, each.led_from) for each in _known(options)]
@@ -54,7 +54,7 @@ def announced(options: ConnectionOptions) -> str:
 
 
 def add_announced(options: ConnectionOptions, told: str) -> None:
-    """Remember what another process knows, as :func:`announced` returns it, beside what this one does."""
+    """Add the announced servers of another process, as :func:`announced` returns them, to those of this process."""
     if told:
         _announced[options] = tuple(dict.fromkeys((*_read(options, told), *_announced.get(options, ()))))
 
@@ -66,7 +66,7 @@ def _known(options: ConnectionOptions) -> tuple[Server, ...]:
 
 
 def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:
-    with contextlib.suppress(ValueError, TypeError, IndexError):  # of what another version has told
+    with contextlib.suppress(ValueError, TypeError, IndexError):  # of a text that another version has written
         entries = json.loads(told) if told else ()
         return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
     return ()

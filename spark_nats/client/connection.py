@@ -1,6 +1,6 @@
 """One connection to a server, driven by its caller: subscriptions, requests, publishing.
 
-What moves the bytes meanwhile is below, in :mod:`.link`.
+The layer below, which moves the bytes, is in :mod:`.link`.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Reply(NamedTuple):
 
 
 class Connection(Link):
-    """A connection to one server, made with options. Not for use by several threads at once.
+    """A connection to one server, for use by one thread at a time.
 
-    Whatever sends or receives raises NatsError when the connection fails or the server reports an error.
+    Every method that sends or receives raises NatsError when the connection fails or the server reports an error.
 
     Attributes:
-        closed: whether it is of no more use.
-        lame_duck: whether the server is about to shut down (lame duck mode, ADR-5): what is under way can be finished,
-            what is new belongs elsewhere.
+        closed: whether the connection is closed, by the client or because it is lost.
+        lame_duck: whether the server is about to shut down (lame duck mode, ADR-5): work in progress can be finished,
+            new work belongs on another server.
 
     Raises:
-        OSError: nothing listens there.
+        OSError: no server listens on the address.
         NatsError: the handshake failed.
     """
 
@@ -63,19 +63,19 @@ class Connection(Link):
     # Subscriptions and messages
 
     def new_inbox(self) -> str:
-        """Return a subject that nobody else uses, on which to await answers."""
+        """Return a unique subject on which to receive answers."""
         return f"{self.options.inbox_prefix}.{clock.token(8)}"
 
     def subscribe(self, *subjects: str, queue: str | None = None, later: bool = False) -> Subscription:
         """Subscribe to subjects or wildcards, in a queue group if one is named.
 
-        Their messages arrive together, in the order of the wire. A message that several of the subjects match
-        arrives once for each. It can be sent ``later``, with what is sent next.
+        The messages of all subjects arrive together, in wire order. A message that matches several of the subjects
+        arrives once for each. With ``later``, the SUB goes out together with the next bytes.
 
         Raises:
             ValueError: a subject or the queue group is not valid.
         """
-        subscription = self._subscriptions.add(subjects)  # first, since messages may come while it is sent
+        subscription = self._subscriptions.add(subjects)  # first, since messages may arrive while the SUB is sent
         try:
             lines = [encode_sub(subject, sid, queue) for subject, sid in zip(subjects, subscription.sids, strict=True)]
         except ValueError:
@@ -85,41 +85,41 @@ class Connection(Link):
         return subscription
 
     def limit(self, subscription: Subscription, messages: int) -> None:
-        """Have the server end a subscription by itself after so many messages, counted for each of its subjects.
+        """Have the server end a subscription after a number of messages, counted for each of its subjects.
 
-        This is UNSUB with ``max_msgs``; messages that were delivered before count too.
+        This is UNSUB with ``max_msgs``; messages that the server has already delivered count too.
         """
         self.send(b"".join(encode_unsub(sid, messages) for sid in subscription.sids))
 
     def unsubscribe(self, subscription: Subscription, later: bool = False) -> None:
-        """End a subscription; ``later`` as of :meth:`subscribe`. What is still on its way is dropped."""
+        """End a subscription and drop its messages in flight; ``later`` is that of :meth:`subscribe`."""
         known = self._subscriptions.remove(subscription)
         if known and not self.closed:
             (self.send_later if later else self.send)(b"".join(map(encode_unsub, known)))
 
     def drain(self, subscription: Subscription) -> list[Messages]:
-        """End a subscription and return all that has arrived or was on its way."""
+        """End a subscription and return all its messages that have arrived or are in flight."""
         self.send(b"".join(map(encode_unsub, subscription.sids)))
-        self.flush()  # behind the PONG nothing of it can come
+        self.flush()  # after the PONG, no message of it can arrive
         self._subscriptions.remove(subscription)
         return list(iter(subscription.pop, None))
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
-        """Return the messages that have arrived, None when there are none; waits ``timeout`` seconds for the first."""
+        """Return the messages that have arrived; wait up to ``timeout`` seconds for the first, then return None."""
         deadline = clock.monotonic() + timeout
         self._receive_until(lambda: subscription.waits, deadline)
         return subscription.pop()
 
     def wait(self, seconds: float) -> None:
-        """Wait, and meanwhile receive what comes and answer PING, so that the server does not hang up."""
+        """Wait, and receive messages and answer PING during the wait, so that the server does not disconnect."""
         self._receive_until(lambda: False, clock.monotonic() + seconds)
 
     def request(self, subject: str, payload: bytes, timeout: float | None = None) -> Reply:
         """Send a request, and return its first answer; see :meth:`request_all`.
 
         Raises:
-            NoRespondersError: nobody listens there.
-            NatsTimeoutError: no answer in time.
+            NoRespondersError: no subscriber listens on the subject.
+            NatsTimeoutError: no answer has arrived within the timeout.
         """
         (reply,) = self.request_all([(subject, payload, None)], timeout)
         if isinstance(reply, NatsError):
@@ -132,17 +132,17 @@ class Connection(Link):
         timeout: float | None = None,
         marks: Sequence[bytes] | None = None,
     ) -> list[Reply | NatsError]:
-        """Send requests one behind the other: one round trip for all of them.
+        """Send requests one after the other, in one round trip.
 
         Args:
-            requests: subject, payload and header block, if any, of each.
+            requests: subject, payload and header block, if any, of each request.
             timeout: seconds to wait; the connection's ``request_timeout`` when None.
-            marks: of each what its answer contains, if it comes from whom the request is for: others may listen there
-                too, and answer first.
+            marks: for each request, bytes that the intended responder's answer contains; other subscribers may listen
+                on the subject too, and answer first.
 
         Returns:
-            For each the first answer with its mark. If none has come in time, an answer without it; if there is none
-            either, that nothing has come. Or that nobody listens there.
+            For each request the first answer with its mark. If none arrives within the timeout: an answer without the
+            mark, else a NatsTimeoutError. If no subscriber listens on the subject: a NoRespondersError.
 
         Raises:
             ValueError: a subject cannot be published to.
@@ -152,7 +152,7 @@ class Connection(Link):
                 raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
-        open_ = {}  # subjects and marks of the requests without an answer, by their inboxes
+        open_ = {}  # subjects and marks of the unanswered requests, by inbox
         strangers: dict[str, Reply] = {}
         for (subject, payload, header), mark in zip(requests, marks or [b""] * len(requests), strict=True):
             self._request_count += 1
@@ -176,7 +176,7 @@ class Connection(Link):
                     replies[inbox] = NoRespondersError(NOBODY_LISTENS(subject=subject, server=self.server))
                 else:
                     replies[inbox] = reply
-            if clock.monotonic() >= deadline:  # whatever has come, it may go on coming
+            if clock.monotonic() >= deadline:  # checked here too, because messages may arrive without a pause
                 break
         for inbox, (subject, _) in open_.items():
             late = NatsTimeoutError(REQUEST_TIMEOUT(server=self.server, subject=subject, timeout=limit))
@@ -186,20 +186,20 @@ class Connection(Link):
     # Sending
 
     def publish(self, subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> None:
-        """Send one message. The subjects must be literal and valid, the header block if any well-formed."""
+        """Send one message; the subjects must be literal and valid, and a header block must be well-formed."""
         self.send(encode_message(subject, payload, reply, header))
 
     def at_close(self, subjects: Sequence[str]) -> None:
-        """Have an empty message sent to each of these subjects, and to no others, when the connection is closed.
+        """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.
 
-        That is if it is still of use then, and if the server takes them at once.
+        The messages are sent only if the connection is still open, and only as far as the socket takes them at once.
         """
         self._last_words = b"".join(encode_message(subject, b"", None, None) for subject in subjects)
 
     def publish_columns(
         self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None, replies: pa.Array | None = None
     ) -> None:
-        """Send a message for each row, as :func:`encode_messages` has them: valid, and of a few MiB at most."""
+        """Send a message for each row; the rows must be valid (:func:`encode_messages`), and a few MiB at most."""
         self.send(encode_messages(subjects, payloads, replies, headers))
 
 

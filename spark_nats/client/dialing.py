@@ -1,4 +1,4 @@
-"""Connecting to the first server that lets us in."""
+"""Connecting to the first server that can be reached and accepts the login."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 
 
 def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
-    """Connect to the first of ``options.servers``, and of those that they announce if so asked, that lets us in.
+    """Connect to the first of ``options.servers``, and with discovery of announced servers, that accepts the login.
 
-    They are tried in random order, so that the tasks of a query do not all go to the same one (ADR-40), and those last
-    that this machine has found :func:`~spark_nats.client.host_cache.unreachable` a moment ago, or to which a
-    connection was just ``lost``.
+    The order is random, so that the tasks of a query do not all connect to the same server (ADR-40). Servers that this
+    machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others, and last
+    the server to which a connection was just ``lost``.
 
     Raises:
-        AuthorizationError: a server refused the credentials, and no other one could be reached or has let us in.
+        AuthorizationError: a server refused the credentials, and no other server could be reached or accepted them.
         NatsConnectionError: no server could be reached.
-        NatsError: a server is reached through a WebSocket, and the package ``wsproto`` is missing.
+        NatsError: the URL of a server is that of a WebSocket, and the package ``wsproto`` is missing.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
     servers = in_order(options, lost)
@@ -35,7 +35,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
             connection = Connection(server, options)
         except (NatsError, OSError) as error:
             if isinstance(error, AuthorizationError):
-                error = error.with_context(_failure(server, error))  # what a gateway has said names no server
+                error = error.with_context(_failure(server, error))  # the answer of a gateway names no server
             else:
                 avoid(server)
             failures.append((server, error))

@@ -1,39 +1,39 @@
-"""What is kept from one step of a query to the next outside of NATS, for how long, and what depends on it: only time.
+"""Facts that outlive one step of a query outside of NATS: time, warnings and metrics depend on them, rows do not.
 
-Spark starts a Python process for every step of a query, and workers for its tasks. What one of them has found out, such
-as that a server does not answer, would have to be found out by each of them again. So it tells the others of its
-machine by small files (the first rows); the functions of this module with the names of the rows say what each is about.
-The other rows are what a process keeps to itself, until it ends or for as long as they say.
+Spark starts a Python process for every step of a query, and workers for its tasks. Each of them would have to find out
+again what another one has found out, such as that a server does not answer. So the processes of a machine share facts
+in small files. The first rows of the table are these facts, each named after the function below that makes it. The
+other rows are what one process keeps in memory, until it ends or for the given seconds.
 
 ======================  ========  ======================================================================================
-kept                    seconds   where it is used, and what comes of one that is missing or wrong
+kept                    seconds   where it is used, and the effect of a missing or wrong entry
 ======================  ========  ======================================================================================
-:func:`unreachable`     30        ``choosing``: a server is tried earlier or later than it might be
-:func:`announced_to`    3600      ``choosing``: fewer servers are tried, or some that are none, each as long as a server
-                                  that is away; who one is, TLS and the login show, as of every server
-:func:`prepared`        60        ``preparing``: the driver prepares a write again; or it does not, and what is wrong
-                                  with the target is said by the tasks, which check what their rows depend on
-:func:`feeds_itself`    3600      ``row_warnings``: a warning is said again, or not
-:func:`differs`         3600      ``creating``: the same
-:func:`counts`,         3600      ``metrics_channel``: metrics lack what was written, or have too much
+:func:`unreachable`     30        ``choosing``: a server is tried earlier or later than necessary
+:func:`announced_to`    3600      ``choosing``: fewer servers are tried, or some that do not exist, each as long as an
+                                  unreachable server; TLS and the login verify a server, as they verify every server
+:func:`prepared`        60        ``preparing``: the driver prepares a write again; or it does not, and the tasks report
+                                  a problem with the target, because they check everything that their rows depend on
+:func:`feeds_itself`    3600      ``row_warnings``: a warning is repeated, or left out
+:func:`differs`         3600      ``creating``: a warning is repeated, or left out
+:func:`counts`,         3600      ``metrics_channel``: the metrics of written rows are too low, or too high
 :func:`counts_wanted`
-``pool._pool``          as idle   connections: another one is made; one that is dead is found out by a PING or when it
-                                  is used, as one that is lost then
+``pool._pool``          as idle   connections: another one is made; a dead one is detected by a PING or at its next use,
+                                  like any lost connection
 ``choosing._announced``           as :func:`announced_to`
-``kept._keeping``                 consumers of a connection: another one is made, also for one that answers oddly
-``_refused``            600       ``kept`` and ``direct``: a range is read in the other way
-``replay._noted``                 the micro-batch that a task has noted: if it is wrong, an error says that the state
-                                  bucket is older; if it is missing, the notes and the stream decide, as in a new worker
-``_said``, ``_ahead``             ``creating``, ``row_warnings``, and ``_looked`` of ``partitions``: as with the warnings
+``kept._keeping``                 consumers of a connection: another one is made, also if the kept one answers oddly
+``_refused``            600       ``kept`` and ``direct``: a range is read by the other method
+``replay._noted``                 the micro-batch that a task has noted: a wrong one raises the error of an older state
+                                  bucket; without one, the notes and the stream decide, as in a new worker
+``_said``, ``_ahead``             ``creating``, ``row_warnings``, and ``_looked`` of ``partitions``: as with warnings
 ======================  ========  ======================================================================================
 
-What rows depend on is in the checkpoint, in the partitions of a micro-batch and in the notes of the state bucket.
+Rows depend only on the checkpoint, on the partitions of a micro-batch and on the notes in the state bucket.
 
-A fact is a file in a directory of the user's own, in the system's directory for temporary files, and empty unless a
-text belongs to it. The time of the file is that of the fact. Its name is made of the fact with a key that lies there
-too: facts may have secrets in them, and nobody can guess them from the names. What is told is a file there too, whose
-name begins with that of its topic. Where the directory cannot be used, or is not the user's alone, nothing is
-remembered.
+A fact is a file in a private directory of the user, below the system's directory for temporary files. The file is empty
+unless the fact has a text, and the time of the file is that of the fact. The name of the file is a digest of the fact
+with a key from the same directory: facts may contain secrets, and nobody can guess them from the names. A pushed text
+is also a file, whose name begins with that of its topic. Where the directory cannot be used, or others can access it,
+nothing is remembered.
 """
 
 from __future__ import annotations
@@ -54,74 +54,74 @@ from spark_nats import clock
 if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
-Fact = NewType("Fact", str)  # what may be remembered, or what is told about
+Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
 FACT_TTL = 3600.0  # seconds after which a fact is forgotten
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
-PREPARED_FOR = 60.0  # seconds for which a streaming query does not prepare to write again on the driver
+PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
 
 def unreachable(host: str, port: int) -> Fact:
-    """A server could not be reached."""
+    """Return the fact that a server could not be reached."""
     return Fact(f"unreachable: {host}:{port}")
 
 
 def announced_to(options: ConnectionOptions) -> Fact:
-    """Servers were announced to a connection with these options; the text says which."""
+    """Return the fact that servers were announced to a connection with these options; its text lists them."""
     return Fact(f"announced: {astuple(options)}")
 
 
 def prepared(query: str) -> Fact:
-    """This session of Spark has prepared a query to write."""
+    """Return the fact that this Spark session has prepared the writes of a query."""
     return Fact(f"{parent_process()}: prepared {query}")
 
 
 def feeds_itself(query: str, stream: str) -> Fact:
-    """A query has read from a stream what it has written."""
+    """Return the fact that a query has read from a stream a row that it had written."""
     return Fact(f"{query} feeds itself by {stream}")
 
 
 def differs(stream: str, fields: str) -> Fact:
-    """This session of Spark was told that a stream is not as it is wanted in some fields of its configuration."""
+    """Return the fact that this Spark session has warned of differences in fields of a stream's configuration."""
     return Fact(f"{parent_process()}: {stream} differs in {fields}")
 
 
 def counts(run: str) -> Fact:
-    """A run of a query has written something; texts say how much."""
+    """Return the topic of the counts of a query run; its pushed texts have the counts."""
     return Fact(f"counts of run {run}")
 
 
 def counts_wanted(run: str) -> Fact:
-    """Somebody listens to :func:`counts`."""
+    """Return the fact that a listener wants the :func:`counts` of a query run."""
     return Fact(f"somebody listens to {counts(run)}")
 
 
 def mark(fact: Fact, text: str = "") -> None:
-    """Note that something has happened just now, and a text about it, which takes the place of the one before."""
+    """Remember a fact as of now, with a text that replaces the earlier text."""
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
         with _directory() as directory:
             name, now = _name(fact, directory), clock.time_ns()
             _write(name, text, directory)
-            os.utime(name, ns=(now, now), dir_fd=directory)  # by our clock, which is not always the file system's
+            os.utime(name, ns=(now, now), dir_fd=directory)  # by this clock, which may differ from the file system's
             _remove_before(now - int(FACT_TTL * 1e9), directory)
 
 
 def get_text(fact: Fact) -> str:
-    """Return the text that was last remembered about something; empty when there is none."""
+    """Return the text that was last remembered with a fact; empty when there is none."""
     with contextlib.suppress(OSError), _directory() as directory:
         return _read(_name(fact, directory), directory).decode()
     return ""
 
 
 def clear(fact: Fact) -> None:
-    """Note that something does not hold any more."""
+    """Forget a fact."""
     with contextlib.suppress(OSError), _directory() as directory:
         os.unlink(_name(fact, directory), dir_fd=directory)
 
 
 def seconds_since(fact: Fact) -> float:
-    """Return how many seconds ago something was last remembered; infinite when it is not."""
+    """Return how many seconds ago a fact was last remembered; infinite when it is not remembered."""
     with contextlib.suppress(OSError), _directory() as directory:
         found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
         passed = (clock.time_ns() - found.st_mtime_ns) / 1e9
@@ -131,30 +131,30 @@ def seconds_since(fact: Fact) -> float:
 
 
 def at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
-    """Do something, unless a process of this machine has done it in the last seconds and did not fail.
+    """Run an action, unless a process of this machine has run it with success in the last ``seconds``.
 
     Args:
-        fact: says what is done, with all that its success depends on.
-        action: does it; its argument is whether it has succeeded before, as far as is remembered.
-        seconds: for how long a success counts.
+        fact: the identity of the action, including everything that its success depends on.
+        action: the action; its argument is whether an earlier success is remembered.
+        seconds: how long a success counts.
     """
     passed = seconds_since(fact)
     if passed < seconds:
         return
-    clear(fact)  # first, so that after a failure it is done again
+    clear(fact)  # first, so that a failed action runs again
     action(passed < math.inf)
     mark(fact)
 
 
 def push(topic: Fact, text: str) -> None:
-    """Leave a text about a topic to whichever process asks next, within :data:`FACT_TTL`."""
+    """Leave a text about a topic for the process that next calls :func:`pop_all`, within :data:`FACT_TTL` seconds."""
     with contextlib.suppress(OSError), _directory() as directory:
         name = f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}"
         _write(name, text, directory)
 
 
 def pop_all(topic: Fact) -> list[str]:
-    """Return the texts about a topic that nobody has asked for before, oldest first."""
+    """Return and remove the texts about a topic, oldest first; each text goes to one caller."""
     found: list[str] = []
     with contextlib.suppress(OSError), _directory() as directory:
         prefix = f"{_name(topic, directory)}."
@@ -162,21 +162,21 @@ def pop_all(topic: Fact) -> list[str]:
             names = sorted(file.name for file in files if file.name.startswith(prefix))
         for name in names:
             text = _read(name, directory).decode()
-            os.unlink(name, dir_fd=directory)  # by one of several that ask; the others find no more
+            os.unlink(name, dir_fd=directory)  # only one of several callers succeeds; the others stop here
             found.append(text)
     return found
 
 
 def parent_process() -> str:
-    """Return a text that tells the process which has started this one from all others of the machine.
+    """Return a text that identifies the parent of this process among all processes of the machine.
 
-    Python processes of a Spark session have the same one.
+    The Python processes of a Spark session have the same parent.
     """
     parent = os.getppid()
     began = ""
     with contextlib.suppress(OSError, IndexError):
         status = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8", errors="replace")
-        began = status.rpartition(")")[2].split()[19]  # "starttime", see proc(5), since ids are used again
+        began = status.rpartition(")")[2].split()[19]  # "starttime" of proc(5), because process ids are reused
     return f"{parent} {began}"
 
 
@@ -186,7 +186,7 @@ def _path() -> Path:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[int]:
-    """Open the directory, so that what is put in its place meanwhile makes no difference; OSError if others see in."""
+    """Open the directory, so that a later replacement has no effect; raise OSError if others can access it."""
     directory = os.open(_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(directory)
@@ -207,7 +207,7 @@ def _read(name: str, directory: int) -> bytes:
 
 
 def _write(name: str, text: str, directory: int) -> None:
-    """Write a text to a file that appears, or changes, at once and whole."""
+    """Write a text to a file, which appears or changes atomically."""
     draft = f"draft.{clock.token(8)}.{name}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
         file.write(text.encode())
@@ -215,7 +215,7 @@ def _write(name: str, text: str, directory: int) -> None:
 
 
 def _key(directory: int) -> bytes:
-    """Return the key, which is made by whoever comes first: it appears at once and whole."""
+    """Return the key; the first process creates it atomically."""
     try:
         return _read(_KEY, directory)
     except FileNotFoundError:
@@ -232,6 +232,6 @@ def _key(directory: int) -> bytes:
 
 def _remove_before(time_ns: int, directory: int) -> None:
     for name in os.listdir(directory):
-        with contextlib.suppress(FileNotFoundError):  # another process removes the same
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
             if name != _KEY and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime_ns < time_ns:
                 os.unlink(name, dir_fd=directory)

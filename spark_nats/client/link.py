@@ -1,8 +1,8 @@
-"""The link to one server: its handshake, what goes between session and socket, and what the server reports.
+"""The link to one server: the handshake, the bytes between session and socket, and the errors of the server.
 
-There is no thread: whoever waits for something (an answer, a PONG, messages, room to send) receives whatever comes in
-meanwhile, answers PING, keeps INFO, and puts messages aside for the subscription that they belong to. An ``-ERR`` is
-raised from the call that received it.
+There is no thread. A call that waits for something (an answer, a PONG, messages, room to send) receives all bytes that
+arrive during the wait, answers PING, keeps INFO, and delivers messages to their subscriptions. The call that receives
+an ``-ERR`` raises it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
-_MAX_ANNOUNCED = 100  # servers that are remembered of those that one announces
+_LAST_WORDS = 0.2  # seconds to wait for the reason of a server that no longer takes bytes
+_MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
 
 
 class Link:
-    """What a :class:`~spark_nats.client.connection.Connection`, with its arguments, says and hears as a whole."""
+    """The lower half of a :class:`~spark_nats.client.connection.Connection`, with the same arguments."""
 
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
         self.server = server
@@ -52,15 +52,15 @@ class Link:
         self._credentials = server.credentials or options.credentials
         self.closed = False
         self.lame_duck = False
-        self._settled = False  # whether TLS was begun, or is known not to be used
+        self._settled = False  # whether TLS has started, or will not be used
         self._subscriptions = Subscriptions()
-        self._problem: NatsError | None = None  # what the server has reported and was not raised yet
-        self._last_words = b""  # protocol lines to send when it is closed
+        self._problem: NatsError | None = None  # a server error that is not raised yet
+        self._last_words = b""  # protocol lines to send when the connection is closed
         deadline = clock.monotonic() + options.connect_timeout
         way = options.reach and options.reach(server, options.connect_timeout, deadline)
         self._transport = way or Transport.open(server.host, server.port, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
-        self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
+        self._check = 0, math.inf  # a mark, and the deadline by which the server must reach it
         try:
             self._handshake(deadline)
         except BaseException:
@@ -69,12 +69,12 @@ class Link:
 
     @property
     def info(self) -> ServerInfo:
-        """What the server last said of itself."""
+        """The latest INFO of the server."""
         return self._session.info
 
     @property
     def encrypted(self) -> bool:
-        """Whether it goes through TLS."""
+        """Whether the connection uses TLS."""
         return self._transport.encrypted
 
     @property
@@ -89,7 +89,7 @@ class Link:
         if (tls and tls.handshake_first) or (asked and self._through_websocket):
             self._start_tls(tls or TlsOptions(), deadline)
         if self._through_websocket:
-            from spark_nats.client.websocket import start_websocket  # of a package that few need
+            from spark_nats.client.websocket import start_websocket  # needs an optional package
 
             start_websocket(self._transport, self.server, self.options, deadline)
         self._await_greeting(deadline)
@@ -131,7 +131,7 @@ class Link:
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
             raise NatsConnectionError(conditions.CLIENT_CERTIFICATE_MISSING())
-        # Whatever came in the clear behind INFO is not the server's word.
+        # Unencrypted bytes after INFO are discarded, because anybody on the network may have sent them.
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, clock.monotonic(), greeting)
         name = tls.server_name or self.server.certificate_name
@@ -147,7 +147,7 @@ class Link:
         except OSError as error:
             check_certificate_taken(error, self.server)
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
-            # A server that has asked for TLS itself speaks it. In the other cases the port may be a wrong one.
+            # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
             failed = NatsConnectionError(conditions.TLS_FAILED(reason=reason_of(error)), transient=transient)
             raise failed.advising(*hints) from None
@@ -156,11 +156,11 @@ class Link:
         self._settled = True
 
     def _note_announced(self) -> None:
-        """Remember which servers this one announces, instead of those that were announced before (ADR-40).
+        """Remember the servers that this one announces, instead of those announced earlier (ADR-40).
 
-        A server that announces none is one that may not, and not one that is alone. With TLS only what came through it
-        counts, or anybody on the way could name a host that has a certificate. Newer servers say it again after the
-        login, and all of them when their cluster changes.
+        A server that announces none may be forbidden to announce, so an empty list changes nothing. With TLS, only an
+        INFO that came through TLS counts: else anybody on the network could name a host that has a certificate. Newer
+        servers repeat INFO after the login, and all servers send it when their cluster changes.
         """
         if not self.options.discover:
             return
@@ -172,26 +172,26 @@ class Link:
     # Sending and waiting
 
     def send_later(self, frames: bytes) -> None:
-        """Send encoded protocol lines together with what is sent, or waited for, next."""
+        """Queue encoded protocol lines, which go out with the next send or wait."""
         self._check_open()
         self._session.send(frames)
 
     def send(self, frames: bytes | pa.Buffer) -> None:
         """Send encoded protocol lines.
 
-        What the server sends meanwhile is received, so neither side can be stuck with full buffers.
+        The call also receives what the server sends, so that full buffers cannot block both sides.
 
         Raises:
-            NatsTimeoutError: the server took nothing for ``request_timeout`` seconds.
+            NatsTimeoutError: the server took no bytes for ``request_timeout`` seconds.
         """
         self._check_open()
         self._session.send(frames)
         self._send_due(clock.monotonic() + self.options.request_timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the server has processed all that was sent (PING, PONG); NatsTimeoutError when it is too late.
+        """Wait until the server has processed all bytes sent so far (PING, PONG).
 
-        The time is ``request_timeout`` unless another one is given.
+        Raises NatsTimeoutError after ``timeout`` seconds; after ``request_timeout`` seconds when None.
         """
         limit = self.options.request_timeout if timeout is None else timeout
         self._check_open()
@@ -199,9 +199,9 @@ class Link:
             raise NatsTimeoutError(conditions.PING_TIMEOUT(server=self.server, timeout=limit))
 
     def check(self) -> None:
-        """Send a PING with what is sent next: the connection is lost if its answer takes ``connect_timeout``.
+        """Send a PING with the next bytes; without a PONG within ``connect_timeout``, the connection is lost.
 
-        What has arrived meanwhile is received first, such as that the server has closed the connection.
+        Bytes that have already arrived are received first, which detects that the server has closed the connection.
         """
         self._check_open()
         if self._transport.wait(clock.monotonic()):
@@ -209,7 +209,7 @@ class Link:
         self._check = self._session.mark(), clock.monotonic() + self.options.connect_timeout
 
     def mark(self) -> int:
-        """Mark what was sent so far by a PING: the server has processed it when :attr:`passed` has reached the mark."""
+        """Send a PING as a mark; when :attr:`passed` reaches the mark, the server has processed all earlier bytes."""
         self._check_open()
         mark = self._session.mark()
         self._send_due(clock.monotonic() + self.options.request_timeout)
@@ -217,14 +217,14 @@ class Link:
 
     @property
     def passed(self) -> int:
-        """The last mark that the server is known to have reached before it reported any error."""
+        """The last mark that the server has reached before it reported any error."""
         return self._session.passed
 
     def close(self) -> None:
-        """Close the connection; harmless when it is closed already."""
+        """Close the connection; safe to call again."""
         if self._last_words and not self.closed:
             self._session.send(self._last_words)
-            with contextlib.suppress(OSError):  # they are sent as far as the socket takes them at once
+            with contextlib.suppress(OSError):  # sent as far as the socket takes them at once
                 while (due := self._session.due()) and (sent := self._transport.send(due)):
                     self._session.sent(sent)
         self.closed = True
@@ -233,12 +233,12 @@ class Link:
     # Between the session and the socket
 
     def _wait_for(self, mark: int, deadline: float) -> bool:
-        """Wait until the server has reached a mark. False when the deadline came first."""
+        """Wait until the server has reached a mark; return False when the deadline passes first."""
         self._send_due(deadline)
         return self._receive_until(lambda: self._session.has_reached(mark), deadline)
 
     def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Take in what arrives until ``done``. False when the deadline came first."""
+        """Receive bytes until ``done``; return False when the deadline passes first."""
         while not done():
             expired = clock.monotonic() >= deadline
             if not self._receive(deadline) or expired:
@@ -246,7 +246,7 @@ class Link:
         return True
 
     def _receive(self, deadline: float) -> bool:
-        """Take in what has arrived or arrives until the deadline, and answer it. False when nothing arrived."""
+        """Receive bytes that arrive by the deadline, and answer PING; return False when none arrive."""
         self._check_open()
         if self._session.due():
             self._send_due(clock.monotonic() + self.options.request_timeout)
@@ -275,8 +275,8 @@ class Link:
         return True
 
     def _send_due(self, deadline: float) -> None:
-        """Send all that is due. An error of the server's that leaves the connection open is raised afterwards."""
-        last_words, self._last_words = self._last_words, b""  # what is due now is not to be sent by them
+        """Send all bytes that are due, then raise a server error that has left the connection open."""
+        last_words, self._last_words = self._last_words, b""  # else close() could send bytes that are due now
         try:
             while due := self._session.due():
                 try:
@@ -295,7 +295,7 @@ class Link:
         except NatsError:
             raise
         except BaseException:
-            self.close()  # it is not known how much was sent
+            self.close()  # it is unknown how many bytes were sent
             raise
         self._last_words = last_words
         if self._problem:
@@ -303,15 +303,15 @@ class Link:
             raise problem
 
     def _take_in(self) -> None:
-        """Receive what is there, and put messages aside for their subscriptions.
+        """Receive the available bytes, and deliver messages to their subscriptions.
 
-        It raises what makes the connection of no more use; other errors of the server's are kept as ``_problem``.
+        Raises errors that close the connection; other server errors are kept in ``_problem``.
         """
         try:
             data = self._transport.receive()
         except OSError as error:
             self.close()
-            check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns it only now
+            check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
             raise NatsConnectionError(
                 conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
             ) from None
@@ -340,7 +340,7 @@ class Link:
             return
         if event.info.ldm and not self.lame_duck:
             logger.warning(conditions.LAME_DUCK(server=self.server).with_code)
-            self.lame_duck = True  # also when a later INFO does not repeat it
+            self.lame_duck = True  # for good, because a later INFO may not repeat it
             avoid(self.server)
         if self._settled:
             self._note_announced()
@@ -356,7 +356,7 @@ class Link:
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _lost(self, error: OSError) -> NatsError:
-        """Explain a failed send: the server often says why before it closes."""
+        """Return the reason for a failed send, which the server often reports before it closes the connection."""
         found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout
         try:

@@ -1,7 +1,7 @@
 """Connections kept for the next task of the same process.
 
-Spark runs one task after another in the same Python worker, so a connection is worth keeping for a moment. It is closed
-when nobody has asked for it for its ``idle_timeout``: a query that has ended must not leave connections behind.
+Spark runs one task after another in the same Python worker, so the pool keeps an idle connection for its
+``idle_timeout``. Then the pool closes it: a query that has ended must not leave open connections.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from spark_nats.errors import (
     ServerError,
 )
 
-TASK_ATTEMPTS = 60  # most attempts to connect in a row that a task makes, unless its options say otherwise
+TASK_ATTEMPTS = 60  # maximum attempts to connect in a row that a task makes, unless its options set another number
 
 
 class _Pool:
-    """Idle connections. A thread runs while there are any, to close them in time."""
+    """The idle connections; while there are any, a thread runs that closes them in time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._idle: list[tuple[float, Connection]] = []  # each with the time to close it
         self._closer: threading.Thread | None = None
-        self._wakes = 0.0  # when the thread looks again
+        self._wakes = 0.0  # when the thread wakes next
 
     def lend(self, options: ConnectionOptions, waits: bool) -> Connection | None:
-        """Return an idle connection to a server that stays, as far as is known.
+        """Return an idle connection whose server is not known to be shutting down; None when there is none.
 
-        ``waits`` until it answers; else it is lost later if it does not, see :meth:`~.link.Link.check`.
+        ``waits``: wait for the answer to a PING; else a missing answer is detected later, by :meth:`~.link.Link.check`.
         """
         while True:
             with self._changed:
@@ -67,12 +67,12 @@ class _Pool:
             connection.close()
 
     def forget(self, server: Server) -> None:
-        """Close the idle connections to a server to which one was lost: each would be waited for as long."""
+        """Close the idle connections to a server after one was lost, because each would cost the same timeout."""
         with self._changed:
             self._close(lambda _, connection: connection.server == server)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next borrower, unless it is of no more use."""
+        """Keep a connection for the next borrower, unless it is closed or its server is shutting down."""
         if connection.lame_duck:
             connection.close()
         if connection.closed:
@@ -108,7 +108,7 @@ _pool = _Pool()
 
 
 def _forget() -> None:
-    """Start afresh in a forked process: the parent's connections are not the child's to use."""
+    """Start with an empty pool in a forked process, which must not use the connections of its parent."""
     global _pool
     _pool = _Pool()
 
@@ -118,14 +118,14 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextlib.contextmanager
 def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connection]:
-    """Lend a connection: one that an earlier borrower left, else a new one.
+    """Lend an idle connection, or a new one when there is none.
 
-    It is kept afterwards unless the borrower ended with an error; then its state is not known and it is closed.
+    The connection is kept afterwards. After an error of the borrower its state is unknown, so it is closed.
 
     Args:
-        options: where to connect.
-        waits: whether to wait until the server has shown that it is still there. Who tries again when a connection is
-            lost, or can lose nothing by it, need not: that saves a round trip.
+        options: the settings of the connection.
+        waits: whether to wait until the server of an idle connection answers a PING. A borrower that retries after a
+            lost connection, or that loses nothing by it, need not wait, which saves a round trip.
     """
     connection = _pool.lend(options, waits) or connect(options)
     try:
@@ -137,23 +137,23 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
 
 
 def keep(options: ConnectionOptions) -> Connection:
-    """Return a connection that the caller closes: one that an earlier borrower left, else a new one."""
+    """Return an idle connection, or a new one when there is none; the caller closes it."""
     return _pool.lend(options, waits=False) or connect(options)
 
 
 class Lease:
-    """A leased connection that is exchanged for another one when it is lost.
+    """A leased connection that is replaced by another one when it is lost.
 
-    Whatever needs a connection, the first one too, raises NatsError when none could be made and that does not pass.
+    Every call that needs a connection, including the constructor, raises NatsError when retries cannot make one.
 
     Args:
-        options: where to connect.
-        retries: counts attempts.
-        connection: the first one; a new one is made when it is None. The attribute is the present one.
-        waits: whether to wait until the server of one that others have left has shown that it is still there.
+        options: the settings of the connection.
+        retries: the retries of lost connections.
+        connection: the first connection; None for an idle or a new one. The attribute is the present connection.
+        waits: whether to wait until the server of an idle connection answers a PING.
 
     Attributes:
-        reconnects: how often it was exchanged, or could not be made at once.
+        reconnects: how often the connection was replaced, or could not be made at once.
     """
 
     def __init__(
@@ -166,10 +166,10 @@ class Lease:
         self.connection = connection or self._connect(None)
 
     def renew(self, error: NatsError) -> Connection:
-        """Give the connection up because of an error, wait, and return another one, if possible of another server.
+        """Close the connection because of an error, wait, and return another one, if possible to another server.
 
-        That of a server which is shutting down (lame duck mode) is left without a wait, and that is no failure. The
-        error, or that of the last attempt, is raised when it does not pass or has not passed in time.
+        When the server is shutting down (lame duck mode), there is no wait and no failure is counted. The error, or
+        that of the last attempt, is raised when it cannot pass or has not passed within the timeout.
         """
         if self.connection.lame_duck and error.may_pass(established=False):
             return self.move()
@@ -180,16 +180,16 @@ class Lease:
         return self.connection
 
     def move(self) -> Connection:
-        """Exchange a connection whose server shuts down for one to another server."""
+        """Replace a connection whose server is shutting down by a connection to another server."""
         avoid(self.connection.server)
         self.connection.close()
         self.connection = self._connect(self.connection.server)
         return self.connection
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
-        """Return what a question returns, which is asked again while its error may pass, else raise the error.
+        """Return the answer to a question, which is retried while its error may pass; else raise the error.
 
-        That is over the same connection when JetStream has answered that it is not ready, else over another one.
+        After an error of the JetStream API, unless JetStream is unavailable, the retry uses the same connection.
         """
         while True:
             try:
@@ -204,9 +204,9 @@ class Lease:
                 return answer
 
     def read(self, reading: Callable[[Connection], Iterator[Result]]) -> Iterator[Result]:
-        """Yield what is read over the connection, and when that is lost over another one; reading goes on where it was.
+        """Yield the results of a read; when the connection is lost, call ``reading`` again with another one.
 
-        An error that does not pass, or has not passed in time, is raised.
+        ``reading`` must resume where it was. An error that cannot pass, or has not passed in time, is raised.
         """
         while True:
             try:
@@ -216,7 +216,7 @@ class Lease:
                 self.renew(error)
 
     def works(self) -> None:
-        """Note that the connection has brought what was asked for."""
+        """Note that the connection has delivered a result."""
         self.retries.succeeded()
 
     def _connect(self, lost: Server | None) -> Connection:
@@ -236,11 +236,11 @@ class Lease:
 
 @contextlib.contextmanager
 def leased(options: ConnectionOptions, retries: RetryOptions, what: str, waits: bool = True) -> Iterator[Lease]:
-    """Lease a connection to a task, as :func:`borrow` does, but one that can be exchanged when it is lost.
+    """Lease a connection to a task, as :func:`borrow` does, but one that can be replaced when it is lost.
 
-    The driver has logged in before, so a refusal is taken for lasting only when it is said twice.
+    The driver has logged in before, so a refusal of the credentials is final only when a server repeats it.
 
-    ``what`` names what waits, for the log; ``waits`` as of :func:`borrow`.
+    ``what`` names the task in the log; ``waits`` is that of :func:`borrow`.
     """
     retries = replace(retries, attempts=retries.attempts or TASK_ATTEMPTS)
     lease = Lease(options, Retries(retries, what, established=True), waits=waits)

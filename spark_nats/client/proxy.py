@@ -1,7 +1,7 @@
-"""The way through an HTTP proxy (CONNECT, RFC 9110) or a SOCKS5 proxy (RFC 1928 and 1929).
+"""Connections through an HTTP proxy (CONNECT, RFC 9110) or a SOCKS5 proxy (RFC 1928 and 1929).
 
-Until the proxy has connected it is a layer with a handshake, which must take no byte of what follows: a nats-server
-speaks first, and the proxy may send that together with its own answer.
+A proxy is a layer with a handshake, which ends when the proxy has connected. The handshake must consume no byte after
+the proxy's answer: a nats-server speaks first, and the proxy may send INFO together with its answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _MAX_HEAD_BYTES = 65536  # bytes
 _SOCKS, _CONNECT, _BY_IPV4, _BY_NAME, _BY_IPV6 = 5, 1, 1, 3, 4
 _WITHOUT_LOGIN, _WITH_PASSWORD, _PASSWORD_VERSION = 0, 2, 1
-_UNREACHABLE = (1, 3, 4, 5, 6)  # replies that may be others a moment later
+_UNREACHABLE = (1, 3, 4, 5, 6)  # replies that may change on a retry
 _MAX_FIELD_BYTES = 255
 _SOCKS_REPLIES = {
     1: "general failure",
@@ -41,7 +41,7 @@ _SOCKS_REPLIES = {
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where a proxy listens, and the login that it wants."""
+    """The address of a proxy, and the login for it."""
 
     scheme: str
     host: str
@@ -58,7 +58,7 @@ def parse_proxy(url: str) -> Proxy:
     """Parse ``http://[user:password@]host[:port]`` or ``socks5://…``.
 
     Raises:
-        ValueError: it is none. The message carries no userinfo.
+        ValueError: the URL is not that of a proxy. The message has no userinfo.
     """
     shown = without_secrets(url)
     example = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"
@@ -76,18 +76,18 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def proxy_of_environment(server: Server) -> Proxy | None:
-    """Return the proxy that the environment names for a WebSocket; None for what is no WebSocket, as for loopback.
+    """Return the proxy that the environment sets for a WebSocket; None for other URLs, and for a loopback address.
 
-    ``ws://`` takes that of HTTP, ``wss://`` that of HTTPS, else that for all; ``NO_PROXY`` has the exceptions.
+    ``ws://`` uses ``HTTP_PROXY``, ``wss://`` ``HTTPS_PROXY``, else ``ALL_PROXY``; ``NO_PROXY`` has the exceptions.
 
     Raises:
-        NatsConnectionError: what it names is no such proxy.
+        NatsConnectionError: the value is not the URL of such a proxy.
     """
     if server.path is None or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-    proxies = getproxies_environment()  # costs much to import
+    proxies = getproxies_environment()  # urllib.request is slow to import
     url = proxies.get("https" if server.tls else "http") or proxies.get("all")
     if not url or _is_loopback(server.host) or proxy_bypass_environment(f"{server.host}:{server.port}", proxies):
         return None
@@ -106,12 +106,12 @@ def _is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ByProxy:
-    """The way to servers through a proxy."""
+    """The way to servers through a proxy, as a :data:`~spark_nats.client.options.Reach`."""
 
-    proxy: Proxy | None  # when None, the environment may name one for a WebSocket
+    proxy: Proxy | None  # when None, the environment may set one for a WebSocket
 
     def __call__(self, server: Server, timeout: float, deadline: float) -> Transport | None:
-        """Connect to a server within so many seconds, which end at the deadline; None without a proxy.
+        """Connect to a server by the deadline, ``timeout`` seconds after the start; return None without a proxy.
 
         Raises:
             NatsError: the proxy refuses, cannot be reached, or has not connected by the deadline.
@@ -134,7 +134,7 @@ class ByProxy:
 
 
 class ProxyLayer:
-    """What lies between a socket and its user where the socket is a proxy's: bytes, once that has connected."""
+    """The layer of a connection to a proxy: it passes bytes unchanged once the proxy has connected."""
 
     def __init__(self, proxy: Proxy, server: Server) -> None:
         self._proxy = proxy
@@ -145,10 +145,10 @@ class ProxyLayer:
         self._steps = self._by_http() if proxy.scheme == "http" else self._by_socks()
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is done.
+        """Continue the handshake; return True when it is done.
 
         Raises:
-            NatsConnectionError: the proxy refuses, or is none.
+            NatsConnectionError: the proxy refuses, or does not speak the protocol.
         """
         return next(self._steps, True)
 
@@ -198,7 +198,7 @@ class ProxyLayer:
         yield from self._take(size + 2)
 
     def _address(self) -> bytes:
-        """Return the server's address, or its name, which the proxy then looks up."""
+        """Return the encoded address of the server, or its name, which the proxy then looks up."""
         try:
             packed = ipaddress.ip_address(self._server.host).packed
         except ValueError:
@@ -224,28 +224,28 @@ class ProxyLayer:
         said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
         if final:
             return NatsConnectionError(said).advising(Hint.PROXY)
-        return NatsConnectionError(said, transient=Transient.ALWAYS)  # it cannot reach the server now
+        return NatsConnectionError(said, transient=Transient.ALWAYS)  # the proxy cannot reach the server now
 
     def receive(self, data: bytes | None) -> None:
-        """Take in what has arrived; None when the connection is closed."""
+        """Take received bytes; None when the connection is closed."""
         if data is None:
             self._ended = True
         else:
             self._arrived = self._arrived + data if self._arrived else data
 
     def decode(self) -> bytes | None:
-        """Return what was taken in; None when the connection is closed."""
+        """Return the received bytes; None when the connection is closed."""
         arrived, self._arrived = self._arrived, b""
         return None if self._ended and not arrived else arrived
 
     def encode(self, data: memoryview) -> None:
-        """Pass bytes on."""
+        """Queue bytes unchanged."""
         self._outgoing.append(bytes(data))
 
     def to_send(self) -> bytes:
-        """Return what has become due to be sent."""
+        """Return the bytes that are due to be sent."""
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)
 
     def end(self) -> None:
-        """Leave the end to the socket."""
+        """Do nothing: closing the socket is enough."""

@@ -1,8 +1,8 @@
-"""Publishing whole columns to core NATS, in portions, and knowing what the server has processed.
+"""Publishing whole columns to core NATS, in parts, and counting the rows that the server has processed.
 
-Core NATS acknowledges nothing. What is known is that the server has processed whatever was sent before a PING that it
-answers, so there is one behind each portion: when the connection fails, the rows before the last answered one are
-known to have been taken.
+Core NATS acknowledges no message. But a server that answers a PING has processed everything that was sent before the
+PING. So the publisher sends a PING after each part: when the connection fails, the server has processed the rows before
+the last answered PING.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from spark_nats.client.pool import Lease
 from spark_nats.errors import NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
 
-PART_BYTES = 1 << 20  # payload and headers that are encoded and sent at once, in bytes. A larger message goes alone
+PART_BYTES = 1 << 20  # bytes of payload and headers that are encoded and sent at once; a larger message goes alone
 _PART_ROWS = 65536
-_MAX_PARTS = 32  # that are not known to be processed
+_MAX_PARTS = 32  # maximum unconfirmed parts
 
 
 def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) -> Iterator[slice]:
@@ -39,7 +39,7 @@ def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) 
 
 
 class _Part(NamedTuple):
-    """Rows that were sent together, and the mark behind them; None while they are being sent."""
+    """Rows that are sent together, and the mark after them; None until they are sent."""
 
     mark: int | None
     subjects: pa.Array
@@ -49,15 +49,15 @@ class _Part(NamedTuple):
 
 
 class CorePublisher:
-    """Publishes rows to core NATS, over a leased connection.
+    """A publisher of rows to core NATS, over a leased connection.
 
-    Rows that the server is not known to have processed are kept, a few parts of them. When a connection is lost they
-    are sent again over another one: some may then be delivered twice, as they would be if the whole task ran again.
-    When the connection failed, or the server refused a row, NatsError is raised and says what became of the rows.
-    ``on_processed`` is called each time that the server has processed more of them.
+    It keeps a few parts of rows that the server is not known to have processed. When the connection is lost, it sends
+    them again over another one: some may then be delivered twice, as after a restart of the task. When the retries
+    fail, or the server refuses a row, NatsError reports how many rows were processed and how many were sent. The
+    publisher calls ``on_processed`` each time that the server has processed more rows.
     """
 
-    duplicates = 0  # core NATS knows no message again
+    duplicates = 0  # core NATS detects no duplicates
 
     def __init__(self, lease: Lease, on_processed: Callable[[], None] | None = None) -> None:
         self._lease = lease
@@ -67,7 +67,7 @@ class CorePublisher:
 
     @property
     def confirmed(self) -> int:
-        """How many rows the server is known to have processed."""
+        """The number of rows that the server is known to have processed."""
         passed = self._lease.connection.passed
         while self._parts and (mark := self._parts[0].mark) is not None and mark <= passed:
             self._confirmed += len(self._parts.popleft().subjects)
@@ -81,9 +81,9 @@ class CorePublisher:
         replies: pa.Array | None = None,
         ids: pa.Array | None = None,
     ) -> None:
-        """Send rows as :meth:`Connection.publish_columns` does, to the last of them. Their ids are of no use here."""
+        """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` has no effect here."""
         if not len(subjects):
-            self.drain()  # the server may have asked whether we are there
+            self.drain()  # answers a PING that the server may have sent
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
@@ -100,10 +100,10 @@ class CorePublisher:
         self._persist(self._flush)
 
     def close(self) -> None:
-        """End publishing. There is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def _send(self) -> None:
-        """Send the parts that were not sent over this connection."""
+        """Send the parts that were not sent over the present connection."""
         connection = self._lease.connection
         for i, part in enumerate(self._parts):
             if part.mark is None:
@@ -124,7 +124,7 @@ class CorePublisher:
                 self._on_processed()
 
     def _persist(self, work: Callable[[], None]) -> None:
-        """Do what sends; when the connection is lost meanwhile, over another one."""
+        """Run ``work``; when the connection is lost meanwhile, run it again over another one."""
         while True:
             try:
                 work()

@@ -1,4 +1,4 @@
-"""How far long work has come: a line in the log every :data:`INTERVAL` seconds, at INFO."""
+"""The progress of long tasks: a line in the log every :data:`INTERVAL` seconds, at INFO."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from spark_nats import clock
 from spark_nats.conditions import ConditionText
 
 INTERVAL = 10.0
-"""Seconds between two lines of one task; work that takes less has none."""
+"""Seconds between two lines of one task; a shorter task logs none."""
 
 
 class Reporter:
-    """Logs how far a task has come, when it is called and a line is due.
+    """A callable that logs the progress of a task when a line is due.
 
-    It is called for each portion of work, so it costs one look at the clock then.
+    The task calls it for each part of its work, so a call without a line only reads the clock.
 
     Args:
-        logger: takes the lines.
-        done: returns how much is done, in rows or messages.
-        say: returns the line, for how much is done and how much of that in a second since the last line.
+        logger: the logger of the lines.
+        done: returns the number of rows or messages that are done.
+        say: returns the line, given the number done and the number per second since the last line.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Reporter:
         self._logger = logger
         self._done = done
         self._say = say
-        self._last = clock.monotonic(), 0  # when the last line was due, and how much was done then
+        self._last = clock.monotonic(), 0  # when the last line was logged, and the number done then
 
     def __call__(self) -> None:
         """Log a line if one is due."""

@@ -1,10 +1,10 @@
-"""Trying again what a server that is away keeps from succeeding: restarts, elections and torn networks pass.
+"""Retries while servers are unavailable: restarts, leader elections and network failures pass.
 
-The rhythm is that of ADR-40: at once when a connection was lost, then after a wait that doubles, with jitter, so that
-the tasks of a query do not come back in step. A server that has too much of us is given time before the first attempt
-too. A stream without a leader is asked again sooner, since an election takes a moment and costs nobody a connection.
-Each kind of failure doubles its own waits: servers that are back, and still elect a leader, are not given the long
-waits of their absence.
+The schedule is that of ADR-40: at once after a lost connection, then after a wait that doubles, with jitter, so that
+the tasks of a query do not reconnect in step. After a server has reported an overload, the first attempt waits too. A
+stream without a leader is asked again sooner, because an election takes a moment and costs no connection. Each kind of
+failure doubles its own waits: servers that are back, and still elect a leader, do not inherit the long waits of their
+absence.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-MAX_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
+MAX_WAIT = 10.0  # maximum seconds between two attempts, without jitter, unless the first wait is longer
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MAX_DOUBLINGS = 16
 
 
 class Retries:
-    """Counts attempts that fail, and waits before the next one.
+    """The count of failed attempts, and the wait before the next one.
 
     Args:
-        options: how long, and how often.
-        what: names what waits, for the log.
-        established: whether the same has succeeded before, see :class:`~spark_nats.conditions.Transient`.
-        sleep: waits so many seconds; :func:`clock.sleep` when None.
+        options: how long and how often to retry.
+        what: the name of the work in the log.
+        established: whether the same work has succeeded before, see :class:`~spark_nats.conditions.Transient`.
+        sleep: waits for a number of seconds; :func:`clock.sleep` when None.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Retries:
         self._established = established
         self._sleep = sleep or clock.sleep
         self._began: float | None = None
-        self._resumed = -math.inf  # when it last went on after failures
+        self._resumed = -math.inf  # when an attempt last succeeded after failures
         self._at_once = False  # whether the next attempt to connect need not wait
         self._attempts = 0  # to connect, in a row
-        self._waits: Counter[type[NatsError]] = Counter()  # by what kind of failure
+        self._waits: Counter[type[NatsError]] = Counter()  # by kind of failure
         self._refusals: set[str] = set()
 
     @property
     def timeout(self) -> float:
-        """Seconds for which to go on without success."""
+        """Seconds for which to retry without success."""
         return self._options.timeout
 
     def failed(self, error: NatsError) -> None:
-        """Wait before the next attempt.
+        """Wait before the next attempt, or raise the error.
 
-        The error is raised when it does not pass, has come from the same server before as a refusal, or has not passed
-        in time.
+        The error is raised when it cannot pass, when the same server refuses the credentials a second time, or when the
+        time or the attempts are used up.
         """
         refusals = _refusals_in(error)
         if not error.may_pass(established=self._established) or refusals & self._refusals:
@@ -83,7 +83,7 @@ class Retries:
                 raise error
             self._began = now
             self._attempts = 0
-            self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
+            self._at_once = now - self._resumed > self._options.wait  # else the last immediate attempt gained nothing
             self._waits.clear()
             limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
             logger.warning(TRYING_AGAIN(what=self._what, reason=error, limit=limit).with_code)
@@ -96,7 +96,7 @@ class Retries:
         self._sleep(min(left, self._wait_after(error)))
 
     def succeeded(self) -> None:
-        """Note that an attempt has succeeded: the next failure begins anew."""
+        """Note that an attempt has succeeded; the next failure starts a new count."""
         self._established = True
         if self._began is not None:
             self._resumed = clock.monotonic()
@@ -117,29 +117,29 @@ class Retries:
         return wait + clock.uniform(0.0, min(self._options.jitter * times, wait))
 
     def _doubled(self, kind: type[NatsError]) -> float:
-        """How many times the first wait the next one after such a failure is."""
+        """Return the factor by which the next wait after such a failure exceeds the first one."""
         doublings = min(self._waits[kind], _MAX_DOUBLINGS)
         self._waits[kind] += 1
         return 2.0**doublings
 
 
 def was_connected(error: NatsError) -> bool:
-    """Tell whether an error is the loss of a connection, and not a failure to make one or a server that has enough."""
+    """Return whether an error is a lost connection, not a failed attempt to connect or an overload of the server."""
     if isinstance(error, ServerError):
         return not error_kind(error.text).needs_backoff
     return not isinstance(error, AuthorizationError) and not (isinstance(error, NatsConnectionError) and error.failures)
 
 
 def _refusals_in(error: NatsError) -> set[str]:
-    """Return the refusals of credentials that an error stands for; each names its server."""
+    """Return the refusals of credentials in an error, as texts that name their servers."""
     failures = error.failures if isinstance(error, NatsConnectionError) else ()
     return {str(each) for each in failures or (error,) if isinstance(each, AuthorizationError)}
 
 
 def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, established: bool) -> Result:
-    """Return what an action returns, which is tried again as :class:`Retries` says, of which the others are arguments.
+    """Return the result of an action, with retries by :class:`Retries`, which has the other arguments.
 
-    The log has a line when that begins and one when it ends well. An error that has not passed in time is raised.
+    The log has a line when retries begin and a line when they succeed. An error that has not passed in time is raised.
     """
     retries = Retries(options, what, established=established)
     while True:
@@ -154,12 +154,12 @@ def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, 
 
 @dataclass(slots=True)
 class Backoff:
-    """Waits that double while one thing is waited for, where no error is judged as :class:`Retries` does.
+    """Doubling waits for one event, without the judgement of errors that :class:`Retries` has.
 
     Attributes:
         first: seconds of the first wait.
-        longest: most seconds of a wait.
-        least: share of each that is waited in any case; chance decides about the rest.
+        longest: maximum seconds of a wait.
+        least: the fixed share of each wait; the rest is random.
         upcoming: seconds of the next wait.
     """
 
@@ -173,14 +173,14 @@ class Backoff:
 
     @property
     def is_new(self) -> bool:
-        """Whether there was no wait since the beginning."""
+        """Whether there was no wait since the start or the last :meth:`reset`."""
         return self.upcoming == self.first
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again with the first wait."""
         self.upcoming = self.first
 
     def next(self) -> float:
-        """Return how many seconds to wait now."""
+        """Return the seconds to wait now."""
         wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.longest)
         return wait if self.least == 1.0 else clock.uniform(self.least * wait, wait)

@@ -1,9 +1,9 @@
-"""Server URLs: ``nats://[user:password@|token@]host[:port]``, or ``tls://`` to ask for TLS.
+"""Server URLs: ``nats://[user:password@|token@]host[:port]``, or ``tls://`` to demand TLS.
 
 ``ws://`` and ``wss://``, which may have a path, are the same two through a WebSocket.
 
-Only servers that were named are connected to, unless it is asked for that those which they announce in INFO
-(``connect_urls``) are too: then a client, and its credentials, go where a server leads them.
+A client connects only to named servers, unless discovery is on. Then it also connects to the servers that those
+announce in INFO (``connect_urls``), and sends its credentials to them.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _WEBSOCKET_PORT, _WEBSOCKET_TLS_PORT = 80, 443
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries."""
+    """The address of a server, whether its URL demands TLS, and the credentials in the URL."""
 
     host: str
     port: int = DEFAULT_PORT
     credentials: Credentials = field(default=Credentials(), repr=False)
     tls: bool = False
-    path: str | None = None  # of a WebSocket, which may be empty; None where there is no WebSocket
-    led_from: Server | None = None  # of a server that was announced, the one that was named and has led there
+    path: str | None = None  # the path of a WebSocket, which may be empty; None without a WebSocket
+    led_from: Server | None = None  # for an announced server, the named server that led to it
 
     @property
     def certificate_name(self) -> str:
-        """The name that its certificate must have, if no other one is asked for.
+        """The name that the server's certificate must have, unless the TLS settings have another one.
 
-        A server that was announced by its address has the name of the one that was named, as in nats.go: certificates
-        are rarely for addresses.
+        A server that was announced by its IP address takes the name of the named server, as in nats.go, because
+        certificates are rarely for addresses.
         """
         if self.led_from and _is_address(self.host) and not _is_address(self.led_from.host):
             return self.led_from.host
         return self.host
 
     def announced(self, url: str, tls: bool) -> Server | None:
-        """Return a server that this one announces by host and port, None when that is no URL.
+        """Return a server that this one announces by host and port; None when that is no URL.
 
-        What came through TLS is asked for TLS too, and what came through a WebSocket for one with the same path.
+        It demands TLS if this server does or INFO came through TLS; a WebSocket has the same path as this server's.
         """
         try:
             found = _parse(url)
@@ -55,7 +55,7 @@ class Server:
         return (self.led_from or self).leading_to(found.host, found.port, self.tls or tls)
 
     def leading_to(self, host: str, port: int, tls: bool) -> Server:
-        """Return a server that was announced, by this one or by one to which this one has led."""
+        """Return a server that was announced by this one, or by a server to which this one has led."""
         return replace(self, host=host, port=port, tls=tls, led_from=self)
 
     def __str__(self) -> str:
@@ -67,10 +67,10 @@ class Server:
 def parse_servers(text: str) -> tuple[Server, ...]:
     """Parse a comma-separated list of server URLs; the scheme ``nats://`` may be left out.
 
-    If one of them asks for TLS, all do, since a client must not fall back to less.
+    If one URL demands TLS, all servers do, because a client must not fall back to an unencrypted connection.
 
     Raises:
-        ValueError: a URL is not one. The message carries no userinfo.
+        ValueError: a URL is invalid. The message has no userinfo.
     """
     urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls:
@@ -91,11 +91,11 @@ def _is_address(host: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Return what can be shown of a URL that is refused: scheme, host and port. All else may be a secret."""
+    """Return the parts of a refused URL that can be shown: scheme, host and port; all else may be a secret."""
     scheme = "".join(_SCHEME.findall(url))
     rest = url.removeprefix(scheme)
     place = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    if "@" in rest[len(place) :]:  # of a login that has such a character, or of a query: nobody knows
+    if "@" in rest[len(place) :]:  # either the login has one of these characters, or the path or query has an @
         return f"{scheme}…"
     place = place.rpartition("@")[2]
     shown = _HOST_AND_PORT.match(place)
@@ -114,7 +114,7 @@ def _parse(url: str, tls: bool = False) -> Server:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-        (host or "").encode("idna")  # as the system will, to look it up
+        (host or "").encode("idna")  # as the system does for the lookup
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
     if parts.scheme not in ("nats", "tls", "ws", "wss"):

@@ -1,4 +1,4 @@
-"""Subscriptions of one connection, and which of them a message belongs to."""
+"""The subscriptions of one connection, and the delivery of messages to them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from spark_nats.errors import ProtocolError
 from spark_nats.protocol.messages import Messages
 
 MAX_PENDING = 256 << 20
-"""Bytes of memory that a subscription's messages may take until they are taken. What is delivered is asked for in
-portions, or taken as it comes; so this is met by a server that sends what nobody has asked for."""
-_MESSAGE_OVERHEAD = 80  # bytes of memory that a message takes beside its own
+"""Maximum bytes of memory for the pending messages of a subscription. Callers request messages in portions, or take
+them as they arrive, so only a server that sends unrequested messages reaches the limit."""
+_MESSAGE_OVERHEAD = 80  # bytes of memory per message, in addition to its own bytes
 
 
 class Subscription:
-    """One or more subjects, and the messages that have arrived for them and were not taken yet."""
+    """One or more subjects, and their pending messages: those that have arrived and were not taken yet."""
 
     def __init__(self, sids: range, subject: str) -> None:
         self.sids = sids
@@ -26,14 +26,14 @@ class Subscription:
         self._size = 0
 
     def put(self, messages: Messages) -> None:
-        """Keep messages that have arrived; ProtocolError when more than :data:`MAX_PENDING` bytes wait already."""
+        """Add messages that have arrived; raise ProtocolError when more than :data:`MAX_PENDING` bytes are pending."""
         if self._size > MAX_PENDING:
             raise ProtocolError(f"it sent {MAX_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
         self._pending.append(messages)
         self._size += _memory_of(messages)
 
     def pop(self) -> Messages | None:
-        """Return the messages that arrived first, None when there are none."""
+        """Return the messages that arrived first; None when there are none."""
         if not self._pending:
             return None
         messages = self._pending.popleft()
@@ -42,19 +42,19 @@ class Subscription:
 
     @property
     def waits(self) -> bool:
-        """Whether there are messages to take."""
+        """Whether messages are pending."""
         return bool(self._pending)
 
 
 class Subscriptions:
-    """All subscriptions of one connection by their ids, which are counted from 1 on and never used again."""
+    """All subscriptions of one connection by their ids, which count from 1 and are never reused."""
 
     def __init__(self) -> None:
         self._by_sid: dict[int, Subscription] = {}
         self._next = 1
 
     def add(self, subjects: Sequence[str]) -> Subscription:
-        """Make a subscription with an id for each subject."""
+        """Create a subscription with an id for each subject."""
         sids = range(self._next, self._next + len(subjects))
         subscription = Subscription(sids, ",".join(subjects))
         self._next = sids.stop
@@ -62,11 +62,11 @@ class Subscriptions:
         return subscription
 
     def remove(self, subscription: Subscription) -> list[int]:
-        """Forget a subscription, whose messages are then dropped; return its ids that were known."""
+        """Forget a subscription, whose messages are dropped from now on; return those of its ids that were known."""
         return [sid for sid in subscription.sids if self._by_sid.pop(sid, None) is not None]
 
     def deliver(self, messages: Messages) -> None:
-        """Put messages aside for the subscriptions that they are for; ProtocolError when one was never made."""
+        """Deliver messages to their subscriptions; raise ProtocolError for an id that no subscription has ever had."""
         sids = messages.sids()
         if sids.min() < 1 or sids.max() >= self._next:
             raise ProtocolError("it delivers a message to a subscription that was never made")

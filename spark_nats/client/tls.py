@@ -1,4 +1,4 @@
-"""TLS as a layer between a connection and its socket: verified, and from bytes to bytes."""
+"""TLS as a layer between a connection and its socket, from bytes to bytes; certificates are always verified."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from spark_nats.client.transport import reason_of
 from spark_nats.conditions import client as conditions
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 
-_RECORD = 16384  # most bytes of a record
+_RECORD = 16384  # maximum bytes of a record
 
 
 def context_of(options: TlsOptions) -> ssl.SSLContext:
-    """Return a context that verifies certificate and name of a server, in TLS 1.2 or newer.
+    """Return a context that verifies the certificate and the name of a server, with TLS 1.2 or newer.
 
     Raises:
-        InvalidCredentialsError: a certificate or key cannot be used. The message carries no part of it.
+        InvalidCredentialsError: a certificate or key cannot be used. The message has no part of it.
     """
     if options.ca == "":
-        raise InvalidCredentialsError(conditions.NO_AUTHORITIES())  # to OpenSSL this means the system's
+        raise InvalidCredentialsError(conditions.NO_AUTHORITIES())  # OpenSSL would trust the system's authorities
     try:
         ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
         raise InvalidCredentialsError(conditions.AUTHORITIES_INVALID()) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
+    context.options |= ssl.OP_NO_RENEGOTIATION  # else a write could wait for a read
     if options.certificate is not None:
         try:
             with _file(options.certificate) as certificate, _file(options.key or options.certificate) as key:
@@ -45,10 +45,10 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
 class TlsLayer:
     """TLS from bytes to bytes, without a socket.
 
-    A server may put each message into a record of its own. Python's TLS socket asks the system twice for every record;
-    here many are received at once.
+    A server may put each message into its own record. Python's TLS socket makes two system calls for every record; this
+    layer receives many records at once.
 
-    A ValueError says that there can be no certificate for the server's name.
+    Raises ValueError for a server name that no certificate can have.
     """
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
@@ -58,7 +58,7 @@ class TlsLayer:
         self._ended = False
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is done, OSError when it failed."""
+        """Continue the handshake; return True when it is done, raise OSError when it fails."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -66,16 +66,16 @@ class TlsLayer:
         return True
 
     def receive(self, data: bytes | None) -> None:
-        """Take in what the server has sent; None when it has closed."""
+        """Take bytes of the server; None when the server has closed."""
         if data is None:
             self._incoming.write_eof()
         else:
             self._incoming.write(data)
 
     def decode(self) -> bytes | None:
-        """Return all that can be read of what was taken in; None when the server has closed.
+        """Return all decrypted bytes; None when the server has closed.
 
-        OSError says that it is not what the server has sent, or that the server ends the connection with an alert.
+        Raises OSError when the bytes were altered on the way, or when the server ends the connection with an alert.
         """
         parts: list[bytes] = []
         while not (self._error or self._ended):
@@ -90,7 +90,7 @@ class TlsLayer:
                 break
             self._ended = not part
             parts.append(part)
-        if any(parts):  # a server that closes often says why just before; how it ended comes next time
+        if any(parts):  # a server often sends the reason just before it closes; the next call reports the end
             return b"".join(parts)
         if self._error:
             raise self._error
@@ -99,20 +99,20 @@ class TlsLayer:
     def encode(self, data: memoryview) -> None:
         """Encrypt for the server."""
         while data:
-            data = data[self._tls.write(data) :]  # a record at a time
+            data = data[self._tls.write(data) :]  # one record at a time
 
     def to_send(self) -> bytes:
-        """Return what has become due to be sent."""
+        """Return the bytes that are due to be sent."""
         return self._outgoing.read()
 
     def end(self) -> None:
-        """Leave the end to the socket: NATS needs no word for it."""
+        """Do nothing: NATS needs no closing alert, closing the socket is enough."""
 
 
 def check_certificate_taken(error: OSError, server: Server) -> None:
-    """Raise :class:`AuthorizationError` if a server has ended TLS because of our certificate.
+    """Raise :class:`AuthorizationError` if a server has ended TLS because of the client's certificate.
 
-    These are the alerts 41 to 46, 48 and 116 of RFC 8446.
+    The server then sends one of the alerts 41 to 46, 48 and 116 of RFC 8446.
     """
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
@@ -123,7 +123,7 @@ def check_certificate_taken(error: OSError, server: Server) -> None:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Give a text a path, since ``ssl`` takes client certificates from nothing else. On Linux it touches no disk."""
+    """Give a text a path, because ``ssl`` loads client certificates only from files; on Linux it touches no disk."""
     in_memory = hasattr(os, "memfd_create")  # on Linux
     with os.fdopen(os.memfd_create("pem"), "w+b") if in_memory else tempfile.TemporaryFile() as file:
         file.write(text.encode())

@@ -1,4 +1,4 @@
-"""The socket of a connection. Every wait ends at a deadline (a value of :func:`spark_nats.clock.monotonic`)."""
+"""The socket of a connection, where every wait ends at a deadline (of :func:`spark_nats.clock.monotonic`)."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from typing import Protocol
 
 from spark_nats import clock
 
-CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
+CHUNK = 1 << 20  # bytes received from the socket at once, to spread the decoder's fixed cost over many messages
 NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-"""What a proxy or a gateway answers while it cannot reach what is behind it."""
+"""The statuses that a proxy or a gateway answers with while it cannot reach the server."""
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
 
 
 class Layer(Protocol):
-    """What lies between the socket and its user, from bytes to bytes: a proxy, TLS, a WebSocket."""
+    """A layer between the socket and its user, from bytes to bytes: a proxy, TLS or a WebSocket."""
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is done. An exception when it failed."""
+        """Continue the handshake; return True when it is done, raise an exception when it fails."""
 
     def receive(self, data: bytes | None) -> None:
-        """Take in what the server has sent; None when it has closed."""
+        """Take bytes of the server; None when the server has closed."""
 
     def decode(self) -> bytes | None:
-        """Return all that can be read of what was taken in; None when the server has closed, OSError when it broke."""
+        """Return all decoded bytes; None when the server has closed; raise OSError when the layer broke."""
 
     def encode(self, data: memoryview) -> None:
-        """Encode for the server."""
+        """Encode bytes for the server."""
 
     def to_send(self) -> bytes:
-        """Return what has become due to be sent."""
+        """Return the bytes that are due to be sent."""
 
     def end(self) -> None:
-        """Say that nothing more is sent, if there is a word for that."""
+        """Queue the closing message of the layer, if its protocol has one."""
 
 
 class Transport:
-    """A connected socket that never blocks by itself: whoever waits says until when. Broken, it raises OSError."""
+    """A connected socket that never blocks by itself: the caller gives each wait a deadline; errors are OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        # Requests are small and wait for their answer, so they must not be held back to be sent together.
+        # Requests are small and wait for their answers, so the system must not delay them to send several together.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self.encrypted = False  # whether TLS was begun
-        self._layers: list[Layer] = []  # that which lies on the socket first
-        self._in_layer = False  # a layer may hold bytes that nothing in the socket tells of
-        self._taken = 0  # how many of the caller's bytes are encoded and not all sent
-        self._unsent = memoryview(b"")  # what the layers want sent
+        self.encrypted = False  # whether TLS has started
+        self._layers: list[Layer] = []  # from the socket upwards
+        self._in_layer = False  # whether a layer may hold bytes although the socket has none
+        self._taken = 0  # the number of the caller's bytes that are encoded but not all sent
+        self._unsent = memoryview(b"")  # bytes of the layers that are due to be sent
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
     def open(cls, host: str, port: int, deadline: float) -> Transport:
-        """Connect to the first of a host's addresses that answers; the deadline is for all of them together.
+        """Connect to the first address of a host that answers; the deadline is for all addresses together.
 
-        How long the name is looked up is the system's to limit.
+        Only the system limits the time of the name lookup.
 
         Raises:
-            OSError: nothing listens there, the name is unknown, or it took too long.
+            OSError: no server listens there, the name is unknown, or the deadline has passed.
         """
         problem: OSError = TimeoutError("timed out")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -80,12 +80,12 @@ class Transport:
         raise problem
 
     def start(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
-        """Send and receive everything from here on through a layer, once its handshake is done.
+        """Do the handshake of a layer, then send and receive all further bytes through it.
 
         Raises:
             TimeoutError: the handshake was not done by the deadline.
-            OSError: the connection broke. Where a layer ``encrypts``, the server speaks no TLS, or is not who it should
-                be (:class:`ssl.SSLCertVerificationError`).
+            OSError: the connection broke. Where a layer ``encrypts``, also: the server speaks no TLS, or its
+                certificate is not valid for its name (:class:`ssl.SSLCertVerificationError`).
         """
         self.encrypted = self.encrypted or encrypts
         below = list(self._layers)
@@ -95,7 +95,7 @@ class Transport:
             try:
                 done = layer.shake_hands()
             finally:
-                sent = self._flush_through(below)  # where we refuse the server, this says so
+                sent = self._flush_through(below)  # also an alert to a server that the layer refuses
             while not sent:
                 self._wait_in_handshake(deadline, to_write=True)
                 sent = self._flush_through(below)
@@ -108,7 +108,7 @@ class Transport:
         try:
             return self._flush()
         except OSError:
-            self._receive_through(layers)  # why the server has closed, if TLS knows, says more than that it has
+            self._receive_through(layers)  # raises the TLS alert of the server, if any, which has the reason
             raise
 
     def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
@@ -116,7 +116,7 @@ class Transport:
             raise TimeoutError("the handshake took too long")
 
     def wait(self, deadline: float, to_write: bool = False) -> bool:
-        """Wait until the socket is readable (or writable, if asked for). False when the deadline passed."""
+        """Wait until the socket is readable, or on request writable; return False when the deadline passes first."""
         if self._in_layer:
             return True
         to_write = to_write or bool(self._unsent)
@@ -125,11 +125,11 @@ class Transport:
         return bool(self._poll.poll(max(0.0, remaining) * 1000))
 
     def receive(self) -> bytes | None:
-        """Return what has arrived, up to :data:`CHUNK`; nothing when nothing has, None when the server closed."""
+        """Return the bytes that have arrived, up to :data:`CHUNK`, possibly none; None when the server has closed."""
         data = self._receive_through(self._layers)
         if self._layers:
-            with contextlib.suppress(OSError):  # if it cannot be sent any more, receiving tells why
-                self._flush()  # layers have answers of their own
+            with contextlib.suppress(OSError):  # after a failed send, the next receive has the reason
+                self._flush()  # sends answers of the layers, such as the PONG of a WebSocket
         return data
 
     def _receive_through(self, layers: list[Layer]) -> bytes | None:
@@ -149,7 +149,7 @@ class Transport:
             except BlockingIOError:
                 break
             except OSError:
-                if parts:  # a server that closes often says why just before; the error comes again
+                if parts:  # a server often sends the reason just before it closes; the next call raises the error
                     break
                 raise
             if not part:
@@ -159,9 +159,9 @@ class Transport:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def send(self, data: memoryview) -> int:
-        """Send as much as the socket takes now and return how many bytes that was.
+        """Send the bytes that the socket takes now, and return their number.
 
-        When that was none, the next call must come with the same bytes: a layer may have sent a part of them.
+        After 0, the next call must pass the same bytes again, because a layer may have sent a part of them.
         """
         if not self._layers:
             return self._send(data)
@@ -180,7 +180,7 @@ class Transport:
             return 0
 
     def _flush(self) -> bool:
-        """Send what the layers want sent. False when the socket does not take all of it now."""
+        """Send the due bytes of the layers; return False when the socket does not take all of them now."""
         while True:
             self._unsent = self._unsent or memoryview(self._to_send())
             if not self._unsent:
@@ -191,7 +191,7 @@ class Transport:
             self._unsent = self._unsent[sent:]
 
     def _to_send(self) -> bytes:
-        """Return what the layers want sent, each through those below it."""
+        """Return the due bytes of the layers, each encoded by the layers below it."""
         due = b""
         for layer in reversed(self._layers):
             if due:
@@ -200,9 +200,9 @@ class Transport:
         return due
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed already."""
+        """Close the socket; safe to call again."""
         with contextlib.suppress(OSError):
-            if self._layers and not (self._unsent or self._taken):  # or more would be sent of what has failed
+            if self._layers and not (self._unsent or self._taken):  # else the rest of a failed send would go out
                 self._layers[-1].end()
                 self._flush()
         with contextlib.suppress(OSError):
@@ -210,5 +210,5 @@ class Transport:
 
 
 def reason_of(error: Exception) -> str:
-    """Say in a few words what an exception means; an OSError's text without its number."""
+    """Return the text of an exception; that of an OSError without its number."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,7 +1,7 @@
-"""A WebSocket as a layer between a connection and its socket: from bytes to bytes, as TLS is.
+"""A WebSocket as a layer between a connection and its socket, from bytes to bytes, like TLS.
 
-Frames have nothing to do with the lines of NATS in them. The handshake, and what the server sends, are the library
-wsproto's. What is sent is made into frames here: wsproto masks 45 to 145 MB/s, numpy some thousand.
+The borders of frames are independent of the protocol lines of NATS. The library wsproto does the handshake and decodes
+the frames of the server. This module encodes the frames to send: wsproto masks 45 to 145 MB/s, numpy some thousand.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _MASKED = 0x80
 _HTTP = b"HTTP/"
 _LOGIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
 MAX_UNPACKED = 256 << 20
-"""Bytes that a compressed message may unpack to. A server compresses what waits for a client, 64 MiB at most by default
+"""Maximum bytes of a decompressed message. A server compresses the pending bytes of a client, by default 64 MiB at most
 (its ``max_pending``), which may be a thousandth of that on the wire."""
-_SHOWN = 200  # most letters of an answer that an error shows
+_SHOWN = 200  # maximum characters of an answer in an error
 
 
 class _Deflate(PerMessageDeflate):
-    """Compression with a limit, which a control frame between the frames of a message leaves as it is.
+    """Compression with a size limit, whose state survives a control frame between the frames of a message.
 
-    wsproto 1.3 has no limit, and forgets behind such a frame that the message is compressed.
+    wsproto 1.3 has no limit, and after such a control frame it forgets that the message is compressed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._unpacked = 0  # bytes of the message
+        self._unpacked = 0  # decompressed bytes of the present message
 
     def frame_inbound_header(self, *given: Any) -> Any:
         self._before = self._inbound_compressed
@@ -88,11 +88,11 @@ class _Deflate(PerMessageDeflate):
 
 
 def start_websocket(transport: Transport, server: Server, options: ConnectionOptions, deadline: float) -> None:
-    """Send and receive everything from here on through a WebSocket, once the server has agreed to one.
+    """Do the handshake of a WebSocket, then send and receive all further bytes through it.
 
     Raises:
-        AuthorizationError: it refuses our certificate, or what answers wants another login.
-        NatsError: it does not agree, or not by the deadline.
+        AuthorizationError: the server refuses the client's certificate, or the server or a gateway the login.
+        NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
         transport.start(WebSocketLayer(server, options), deadline)
@@ -101,15 +101,15 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
     except OSError as error:
         if isinstance(error, NatsError):
             raise
-        check_certificate_taken(error, server)  # in TLS 1.3 a client learns it only now
+        check_certificate_taken(error, server)  # in TLS 1.3 a client learns of a refusal only now
         raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
 
 class WebSocketLayer:
     """A WebSocket from bytes to bytes, without a socket.
 
-    It offers the server to compress what it sends. What we send is not compressed: nats-server ends a connection on
-    which a compressed frame holds more than its ``max_payload``.
+    The handshake offers the server to compress its frames. The layer does not compress its own frames: nats-server ends
+    a connection on which a compressed frame holds more than its ``max_payload``.
     """
 
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
@@ -125,11 +125,11 @@ class WebSocketLayer:
         self._error: OSError | None = None
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is done.
+        """Continue the handshake; return True when it is done.
 
         Raises:
-            AuthorizationError: what answers wants another login.
-            NatsConnectionError: it does not make it a WebSocket.
+            AuthorizationError: the server or a gateway refuses the login.
+            NatsConnectionError: the server does not accept the WebSocket.
         """
         if not self._asked:
             self._asked = True
@@ -173,26 +173,26 @@ class WebSocketLayer:
         return NatsConnectionError(WEBSOCKET_FAILED(reason=reason))
 
     def _refused(self, answer: RejectConnection, said: bytes) -> NatsConnectionError:
-        """Explain an answer other than 101: of a gateway, or of the server itself."""
+        """Return the error for an answer other than 101, which a gateway or the server itself has sent."""
         status = answer.status_code
         with contextlib.suppress(ValueError):
             status = HTTPStatus(status)
         shown = f"{status:d} {status.phrase}" if isinstance(status, HTTPStatus) else str(status)
         if where := dict(answer.headers).get(b"location"):
             parts = urlsplit(where.decode("latin-1"))
-            shown += f", to {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # others may be secrets
+            shown += f", to {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # the rest may be secret
         line = said.decode("latin-1").strip().partition("\n")[0]
         if line and not line.startswith("<") and line.isprintable() and line not in shown:
             shown += f" ({line[:_SHOWN]})"
         reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
         if status in _LOGIN:
             return AuthorizationError(reason)
-        if status in NOTHING_BEHIND:  # of a gateway
+        if status in NOTHING_BEHIND:  # a gateway cannot reach the server
             return NatsConnectionError(reason, transient=Transient.ALWAYS).advising()
         return NatsConnectionError(reason)
 
     def receive(self, data: bytes | None) -> None:
-        """Take in what the server has sent; None when it has closed."""
+        """Take bytes of the server; None when the server has closed."""
         if data is None:
             self._ended = True
         elif data:
@@ -200,15 +200,15 @@ class WebSocketLayer:
             self._arrived.append(data)
 
     def decode(self) -> bytes | None:
-        """Return all that can be read of what was taken in; None when the server has closed.
+        """Return all decoded bytes; None when the server has closed.
 
-        OSError says that it is no frame, or that the server ends the WebSocket.
+        Raises OSError for an invalid frame, or when the server ends the WebSocket.
         """
         if self._error is None:
             for event in self._events():
                 self._take(event)
         decoded, self._decoded = self._decoded, []
-        if decoded:  # how it ended comes next time
+        if decoded:  # the next call reports the end
             return b"".join(decoded)
         if self._error:
             raise self._error
@@ -253,18 +253,18 @@ class WebSocketLayer:
         self._outgoing.append(header + key + _masked(data, key))
 
     def to_send(self) -> bytes:
-        """Return what has become due to be sent."""
+        """Return the bytes that are due to be sent."""
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)
 
     def end(self) -> None:
-        """Close the WebSocket, unless the server has."""
+        """Queue the closing frame, unless the server has closed the WebSocket."""
         with contextlib.suppress(LocalProtocolError):
             self._outgoing.append(self._websocket.send(CloseConnection(1000)))
 
 
 def _masked(data: memoryview, key: bytes) -> bytes:
-    """Return bytes exclusive-or'ed with a repeated key of four, eight at a time."""
+    """Return bytes exclusive-or'ed with a repeated key of four bytes, eight bytes at a time."""
     given = np.frombuffer(data, np.uint8)
     masked = np.empty(len(given), np.uint8)
     whole = len(given) // 8 * 8

@@ -1,7 +1,7 @@
-"""What can go wrong, and what the log says, as data. What only one kind of query says stands in its folder.
+"""The conditions of errors and log lines, as data; those of only one kind of query are in its folder.
 
 Calling a condition puts its values into its sentence: ``raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))``.
-What to do then, as far as the sentence does not say it, is said in docs/operating.md.
+docs/operating.md has the remedies that the sentences do not name.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from enum import IntEnum, StrEnum
 
 
 class Transient(IntEnum):
-    """Whether what has happened may pass by itself, so that trying again helps."""
+    """Whether a condition may pass without a repair, so that a retry may succeed."""
 
-    NEVER = 0  # somebody has to repair it
-    ONCE_ESTABLISHED = 1  # where it has worked before; else it is a mistake, though a restarting server says the same
+    NEVER = 0  # needs a repair
+    ONCE_ESTABLISHED = 1  # if the work has succeeded before; else it is a mistake, though a restart looks the same
     ALWAYS = 2
 
 
 class Hint(StrEnum):
-    """What to look at, in the words of the options: what an error says to users of Spark behind its sentence.
+    """The options to check, which an error shows to users of Spark after its sentence.
 
-    The client and the JetStream layer know no options, and their errors say none to others.
+    The client and the JetStream layer know no options, so their errors show no options to other users.
     """
 
     SERVERS = "check the option 'servers' and that a nats-server listens there"
@@ -64,10 +64,10 @@ class ConditionText(str):
     """The sentence of a condition.
 
     Attributes:
-        condition: the condition's code.
-        parameters: what was put in, by name.
-        hints: what to look at.
-        transient: whether it passes by itself.
+        condition: the code of the condition.
+        parameters: the values in the sentence, by name.
+        hints: the options to check.
+        transient: whether the condition may pass without a repair.
     """
 
     condition: str
@@ -77,7 +77,7 @@ class ConditionText(str):
 
     @property
     def with_code(self) -> ConditionText:
-        """The sentence with the code before it, in brackets; the same again when it has that already."""
+        """The sentence with the code before it, in brackets; the same sentence when it has the code already."""
         before = f"[{self.condition}] "
         return self if self.startswith(before) else _with_text(before + self, self)
 
@@ -89,20 +89,20 @@ def _with_text(text: str, same: ConditionText) -> ConditionText:
 
 
 def with_text(said: str, text: str) -> str:
-    """Return another sentence about the same condition, unless it is of a condition itself."""
+    """Return ``text`` as a sentence of the condition of ``said``; unchanged when ``text`` has a condition itself."""
     if isinstance(said, ConditionText) and not isinstance(text, ConditionText):
         return _with_text(text, said)
     return text
 
 
 class Condition:
-    """Something that can go wrong, or that the log says: a constant with the name of its code.
+    """The code and the sentence of an error or a log line, as a constant with the name of the code.
 
     Args:
-        text: its code, by which alerts and programs name it, in brackets, and its sentence, for :meth:`str.format` with
-            names. Secrets are never put in.
-        hints: what to look at, unless the error knows better.
-        transient: whether it passes by itself, unless the error knows better, as from the server's code.
+        text: the code in brackets, which alerts and programs use, and the sentence, for :meth:`str.format` with names.
+            Secrets are never put in.
+        hints: the options to check, unless the error has others.
+        transient: whether it may pass without a repair, unless the error decides, as from the server's error code.
     """
 
     def __init__(self, text: str, *hints: Hint, transient: Transient = Transient.NEVER) -> None:
@@ -110,7 +110,7 @@ class Condition:
         self.hints, self.transient = hints, transient
 
     def __call__(self, /, **parameters: object) -> ConditionText:
-        """Return the sentence; of what is put in and is neither text nor a number, the text is kept."""
+        """Return the sentence with these values; a value that is neither text nor a number is kept as its text."""
         plain = (str, bytes, int, float)
         kept = {name: it if isinstance(it, plain) else str(it) for name, it in parameters.items()}
         said = ConditionText(self.template.format(**kept))

@@ -1,4 +1,4 @@
-"""What the client says: connecting, logging in, and connections that are lost."""
+"""The conditions of the client: connecting, logging in, and lost connections."""
 
 from spark_nats.conditions import Condition, Hint, Transient
 

@@ -1,4 +1,4 @@
-"""What is said about streams, consumers and messages, and about what servers answer."""
+"""The conditions of streams, consumers and messages, and of the servers' answers."""
 
 from spark_nats.conditions import Condition, Hint, Transient
 

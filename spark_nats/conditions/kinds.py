@@ -1,4 +1,4 @@
-"""What several kinds of queries say."""
+"""The conditions of several kinds of queries."""
 
 from spark_nats.conditions import Condition
 

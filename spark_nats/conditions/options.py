@@ -1,4 +1,4 @@
-"""What is wrong with options."""
+"""The conditions of options."""
 
 from spark_nats.conditions import Condition
 

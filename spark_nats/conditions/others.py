@@ -1,4 +1,4 @@
-"""What modules next to the folders say."""
+"""The conditions of the top-level modules."""
 
 from spark_nats.conditions import Condition
 

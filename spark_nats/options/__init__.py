@@ -1,7 +1,7 @@
-"""What an option is, how to connect, and what queries of several kinds have in common.
+"""The declaration of options, the options of a connection, and the options that several kinds of queries share.
 
-Whatever is unknown, has an invalid value or contradicts another is an :class:`~spark_nats.errors.OptionError` that
-names the option, the value (never a secret's) and what to do. Nothing below this package knows that there are options.
+An option that is unknown, has an invalid value or contradicts another raises :class:`~spark_nats.errors.OptionError`,
+which names the option, the value (unless it is a secret) and the remedy. The packages below know no options.
 """
 
 from spark_nats.options.settings import Settings, connection_options, options_of_urls

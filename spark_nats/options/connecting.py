@@ -1,4 +1,4 @@
-"""The options that say how to connect, and what a client connects with."""
+"""The options of a connection, and the settings of the client that they result in."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from spark_nats.options.proxied import Proxied
 from spark_nats.protocol.subjects import INBOX_PREFIX
 
 LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
-"""Ways to log in, of which only one may be set."""
+"""The options that log in; only one of them may be set."""
 
 AUTHORITIES = ("tlsCaFile", "tlsCaPem")
 CERTIFICATES = ("tlsCertFile", "tlsCertPem")
 KEYS = ("tlsKeyFile", "tlsKeySecret")
-"""Ways to give what TLS needs, of which only one may be set too."""
+"""The options for each of the three texts that TLS needs; only one option of each tuple may be set."""
 
-_JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, those of ADR-40
+_JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, as in ADR-40
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Servers(Group, section="Connecting"):
-    """Which servers there are, and how to reach them."""
+    """The options for the servers and the way to them."""
 
     servers: tuple[Server, ...] = option(
         values.read_servers,
@@ -60,13 +60,13 @@ class Servers(Group, section="Connecting"):
 
     @property
     def reach(self) -> Reach | None:
-        """What connects to a server, where there is a way around; None for the direct one."""
+        """The indirect way to servers, such as a proxy; None to connect directly."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Login(Group, section="Login"):
-    """Who logs in."""
+    """The options for the login."""
 
     user: str | None = option(values.read_text, "user name")
     password: str | None = option(values.read_secret, "password of `user`", needs=("user",))
@@ -89,7 +89,7 @@ class Login(Group, section="Login"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Tls(Group, section="TLS"):
-    """What is asked of TLS."""
+    """The options for TLS."""
 
     tls_ca_file: str | None = option(
         values.read_certificates, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
@@ -129,7 +129,7 @@ class Tls(Group, section="TLS"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TimeLimits(Group, section="Time limits and reconnecting"):
-    """How long to wait, and how often to try again."""
+    """The options for timeouts and retries."""
 
     connect_timeout: float = option(
         values.read_duration, "how long connecting and logging in to one server may take", default="5s"
@@ -163,17 +163,17 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
-    """How to connect, as options say it. The client has what it needs of that, and no names of options."""
+    """All options of a connection; the client gets their values as plain settings, without option names."""
 
     def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
-        """Return what a client connects with.
+        """Return the settings of the client.
 
         Args:
             given: names of the options that were set, for errors.
-            echo: whether the server may send a connection what the same connection published.
+            echo: whether the server delivers the connection's own messages to its subscriptions.
 
         Raises:
-            OptionError: what is asked of TLS cannot be used.
+            OptionError: the options for TLS cannot be used.
         """
         key = self.nkey_seed_file or self.nkey_seed_secret or self.credentials_file or self.credentials_secret
         return ConnectionOptions(
@@ -193,13 +193,13 @@ class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
         )
 
     def retries(self, connection: ConnectionOptions) -> RetryOptions:
-        """Return how long and how often to try again."""
+        """Return how long and how often to retry."""
         encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
         jitter = _TLS_JITTER if encrypted else _JITTER
         return RetryOptions(self.retry_timeout, self.reconnect_wait, jitter, self.max_reconnects)
 
     def _tls(self, given: Collection[str]) -> TlsOptions | None:
-        """Return what is asked of TLS; None when no option asks for it."""
+        """Return the settings of TLS; None when no option demands TLS."""
         tls = TlsOptions(
             ca=self.tls_ca_file or self.tls_ca_pem,
             certificate=self.tls_cert_file or self.tls_cert_pem,
@@ -209,7 +209,7 @@ class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
         )
         if tls == TlsOptions():
             return None
-        from spark_nats.client.tls import context_of  # costs much to import, and few need it
+        from spark_nats.client.tls import context_of  # slow to import, and rarely needed
 
         try:
             context_of(tls)
@@ -221,7 +221,7 @@ class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Echo(Group, section="Core NATS"):
-    """What a connection has that writes to core NATS."""
+    """The option of a connection that writes to core NATS."""
 
     echo: bool = option(
         values.read_boolean,

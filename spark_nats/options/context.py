@@ -1,4 +1,4 @@
-"""The contexts of the ``nats`` command line (ADR-21): JSON files with what is needed to connect."""
+"""The contexts of the ``nats`` command line (ADR-21): JSON files with the settings of a connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from spark_nats.options.values import read_file
 from spark_nats.protocol.documents import parse_document
 
-# What each field of a context is as one of our options.
+# The option that corresponds to each field of a context.
 FIELDS = {
     "url": "servers",
     "token": "token",
@@ -24,20 +24,20 @@ FIELDS = {
     "jetstream_domain": "domain",
     "jetstream_api_prefix": "apiPrefix",
 }
-# Fields that mean nothing for reading and writing.
+# Fields without an effect on reading and writing.
 _WITHOUT_EFFECT = {"name", "description", "color_scheme", "jetstream_event_prefix"}
 
 
 def read_context(where: str) -> dict[str, str]:
-    """Return what a context says, as options.
+    """Return the fields of a context, as options.
 
     Args:
         where: the name of a context in the user's configuration directory, or the path of its file, which has a slash
             in it or ends in ``.json``.
 
     Raises:
-        ValueError: it cannot be read, or has a field that would change how to connect and is not supported. No field's
-            value is in the message.
+        ValueError: the file cannot be read, or has an unsupported field that would change how to connect. The message
+            has no value of a field.
     """
     path = _path(where)
     try:
@@ -47,7 +47,7 @@ def read_context(where: str) -> dict[str, str]:
     try:
         document = parse_document(content)
     except ValueError:
-        document = None  # the error would carry the content
+        document = None  # the error would have the content in it
     if document is None:
         raise ValueError(f"is {where!r}, but {path!r} holds no JSON object")
     found = {}

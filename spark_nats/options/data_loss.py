@@ -1,4 +1,4 @@
-"""Reporting messages that a query had still to read and that are gone: an error or a warning, by ``failOnDataLoss``."""
+"""The report of messages that are gone before the query has read them: ``failOnDataLoss`` makes it an error."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from spark_nats.errors import DataLossError
 logger = logging.getLogger(__name__)
 
 GO_ON = "set the option 'failOnDataLoss' to false to continue with"
-"""What follows says where the query then goes on."""
+"""The beginning of a remedy; its end names the messages with which the query then continues."""
 
 
 def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hint: str = "") -> None:
-    """Fail or warn about messages that are gone.
+    """Raise an error or log a warning about messages that are gone.
 
     Args:
-        what: which ones, and why.
-        fail: as the option ``failOnDataLoss`` says.
-        rest: what the query goes on with otherwise.
-        hint: how else to go on; empty when :data:`GO_ON` says it all.
+        what: the lost messages, and the reason.
+        fail: the value of the option ``failOnDataLoss``.
+        rest: what the query continues with when it does not fail.
+        hint: the remedy in the error; empty for :data:`GO_ON` with ``rest``.
 
     Raises:
-        DataLossError: if ``fail``.
+        DataLossError: ``fail`` is True.
     """
     if fail:
         raise DataLossError(with_text(what, f"{what}; {hint or f'{GO_ON} {rest}'}"))

@@ -1,6 +1,6 @@
-"""How an error leaves us: with its code, the options to look at, and its sentence first.
+"""The form in which errors reach Spark: with their code and the options to check, and with the sentence first.
 
-:func:`naming_options` stands around whatever Spark calls of ours that can fail, and nowhere else.
+:func:`naming_options` wraps every method that Spark calls and that can fail, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def naming_options() -> Iterator[None]:
-    """Add to an error's message its code and which options to look at, and have Spark show the message first.
+    """Add the code and the options to check to the message of an error, and have Spark show the message first.
 
-    Spark shows an error of Python as Python prints it, which is the message last, below all frames. What an error was
-    raised from is printed above it: that is the same error here, without frames. They are in the log (DEBUG). What is
-    no :class:`NatsError` is a mistake of ours, and passes with its traceback.
+    Spark shows an error of Python as Python prints it, with the message last, below all frames. Python prints the cause
+    of an error above it, so the cause here is the same error without frames. The frames are in the log (DEBUG). An
+    error that is no :class:`NatsError` is a defect of this package, and passes with its traceback.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is said of options that do not exist: what to set instead, for people who come from elsewhere."""
+"""Advice for options that do not exist: what to set instead, for users of other connectors and clients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _POSITION = (
     "'queueGroup' shares messages"
 )
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
-"""What to do instead of making a table."""
+"""What to do instead of creating a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
 _TABLES_OWN = ("provider", "owner")
-_OF_TABLES = "option."  # what Spark puts before the names of a table's options, besides the options themselves
+_OF_TABLES = "option."  # prefix under which Spark passes the options of a table a second time
 _SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
 
-# By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
+# By option name in lower case. Options of Spark's Kafka connector with the same meaning here have the same name here.
 _HINTS = {
     **dict.fromkeys(("subscribe", "topic", "topics"), _STREAMS),
     "subscribepattern": "use the option 'streamPattern', a regular expression for names of streams; for subjects, "
@@ -58,8 +58,8 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
     """Return what to do instead of setting an option that does not exist.
 
     Args:
-        name: what was set.
-        known: the options that there are, by their names in lower case.
+        name: the name that was set.
+        known: all options, by name in lower case.
     """
     lower = name.lower()
     if lower in _HINTS:
@@ -75,12 +75,12 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
 
 
 def of_a_table(names: Iterable[str]) -> str | None:
-    """Return an option by which Spark shows that it makes a table; None when it does not."""
+    """Return an option that Spark sets only when it creates a table; None when there is none."""
     return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
 
 
 def instead_of_path(path: str) -> ConditionText:
-    """Say what to do instead of giving a path."""
-    shown = re.sub("//[^/]*@", "//…@", path)  # nobody's password
+    """Return the error text for a path, with what to do instead."""
+    shown = re.sub("//[^/]*@", "//…@", path)  # without a password
     table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""
     return PATH_UNUSED(path=shown, hint=table)

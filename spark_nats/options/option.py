@@ -1,8 +1,8 @@
-"""An option is a field of a dataclass, with how its value is read, its meaning and its default.
+"""Options as fields of dataclasses, each with the function that reads its value, its meaning and its default.
 
-``max_in_flight: int = option(...)`` is the option ``maxInFlight``: another one is another such field. A query accepts
-what the dataclass of its kind has as fields; one for both batches and streaming says which fields are only for one.
-What :func:`option` returns is typed as what is read, so types are checked from the text to the use.
+``max_in_flight: int = option(...)`` declares the option ``maxInFlight``; a new option is one more such field. A query
+accepts the fields of the dataclass of its kind; one for both batches and streaming marks the fields for only one.
+:func:`option` has the type of the value that is read, so types are checked from the text to the use.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What is known of an option."""
+    """The declaration of an option."""
 
     read: Callable[[str], object]  # reads a value; raises ValueError
-    meaning: str  # what it does, for the documentation
-    default: str | None = None  # what it is when it is not set, as a user would write it
-    absent: object = None  # what a query has when it is not set and has no default
-    required: bool = False  # whether a query only has it that has it set
-    batch_default: str | None = None  # what it is then in a batch, where that differs
-    streaming: bool | None = None  # whether it is only for streaming, or only for batches; None for both
-    use: Callable[[Any], object] | None = None  # makes what a query has of what was read; raises ValueError
-    needs: tuple[str, ...] = ()  # options without any of which it means nothing
-    excludes: tuple[str, ...] = ()  # options that cannot be set beside it
-    name: str = ""  # as documented; made of the field's name unless it is given
-    section: str = ""  # the heading below which it is documented; that of the class unless it is given
+    meaning: str  # what the option does, for the documentation
+    default: str | None = None  # the value when the option is not set, as a user would write it
+    absent: object = None  # the value in a query when the option is not set and has no default
+    required: bool = False  # whether the option is set in every query of this class
+    batch_default: str | None = None  # the default in a batch, where it differs
+    streaming: bool | None = None  # True for only streaming, False for only batches, None for both
+    use: Callable[[Any], object] | None = None  # makes the value in a query from the one read; raises ValueError
+    needs: tuple[str, ...] = ()  # other options, at least one of which must be set too
+    excludes: tuple[str, ...] = ()  # other options that must not be set too
+    name: str = ""  # as documented; made from the name of the field unless given
+    section: str = ""  # the heading of the option in the documentation; that of the class unless given
 
     def default_in(self, streaming: bool) -> str | None:
-        """Return what it is in such a query when it is not set, as a user would write it."""
+        """Return the default in a streaming or a batch query, as a user would write it."""
         return self.default if streaming or self.batch_default is None else self.batch_default
 
     def value(self, given: Mapping[str, Any], streaming: bool) -> object:
-        """Return the value that a query has: what was set, else the default.
+        """Return the value in a query: the one that was set, else the default.
 
         Raises:
-            OptionError: what was set is no value for such a query.
+            OptionError: the value is invalid in such a query.
         """
         if self.name in given:
             return value_of(self.name, given[self.name], self.use) if self.use else given[self.name]
@@ -53,10 +53,10 @@ class Option:
 
 
 class Group:
-    """A group of options: a dataclass whose fields they are, or a base class of one.
+    """A group of options: a dataclass that has them as fields, or a base class of one.
 
     Attributes:
-        section: the heading below which the options are documented that the class itself has.
+        section: the heading in the documentation for the options that the class itself declares.
     """
 
     section = ""
@@ -87,7 +87,7 @@ def option(
 @overload
 def option(read: Callable[[str], T], meaning: str, **others: Unpack[_Others]) -> T | None: ...
 def option(read: Callable[[str], Any], meaning: str, **others: Any) -> Any:
-    """Return the field of a dataclass that has an option's value; the arguments are those of :class:`Option`."""
+    """Return the dataclass field of an option; the arguments are those of :class:`Option`."""
     return field(metadata={_OPTION: Option(read=read, meaning=meaning, **others)})
 
 
@@ -95,7 +95,7 @@ _OPTION = "option"
 
 
 def options_of(group: type[Any]) -> dict[str, Option]:
-    """Return the options that a dataclass has, by the names of its fields."""
+    """Return the options of a dataclass, by the names of its fields."""
     return _options_of(cast(Hashable, group))
 
 
@@ -112,18 +112,18 @@ def _options_of(group: Any) -> dict[str, Option]:
 
 
 def values_of(group: type[Any], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
-    """Return the values of a dataclass's options, by the names of its fields.
+    """Return the values of the options of a dataclass, by the names of its fields.
 
     Args:
         group: the dataclass.
         given: values that were set, by the names of options.
-        streaming: whether they are for streaming; defaults depend on it.
+        streaming: whether the query is a streaming query; defaults depend on it.
     """
     return {field: row.value(given, streaming) for field, row in options_of(group).items()}
 
 
 def names_of(group: type[Any], streaming: bool) -> set[str]:
-    """Return the names of the options that a dataclass has for streaming, or for batches."""
+    """Return the names of the options of a dataclass for streaming, or for batches."""
     return {row.name for row in options_of(group).values() if row.streaming in (None, streaming)}
 
 
@@ -133,10 +133,10 @@ def _camel_case(name: str) -> str:
 
 
 def value_of(name: str, text: Any, read: Callable[[Any], T]) -> T:
-    """Return the value of an option.
+    """Read the value of an option.
 
     Raises:
-        OptionError: it is invalid.
+        OptionError: the value is invalid.
     """
     try:
         return read(text)

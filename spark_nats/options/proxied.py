@@ -19,7 +19,7 @@ def read_proxy(text: str) -> Proxy:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Proxied(Group, section="Connecting"):
-    """By way of which proxy servers are reached."""
+    """The options for a proxy between the client and all servers."""
 
     proxy: Proxy | None = option(
         read_proxy,
@@ -31,5 +31,5 @@ class Proxied(Group, section="Connecting"):
 
     @property
     def reach(self) -> ByProxy:
-        """What connects to a server."""
+        """The way to servers, through a proxy if one is set."""
         return ByProxy(self.proxy and replace(self.proxy, user=self.proxy_user, password=self.proxy_password))

@@ -1,7 +1,7 @@
-"""What queries of several kinds have of options, in groups of which the dataclass of each kind is composed.
+"""Options that several kinds of queries share, in groups; the dataclass of each kind inherits the groups it needs.
 
-Fields of a base class that is named last come first, in the documentation too. Of a group no object is made, so it gets
-no methods of a dataclass, which take the time of each process that reads options.
+The fields of the last base class come first, in the documentation too. The package never makes an object of a group, so
+a group gets no dataclass methods: their creation costs time in each process that reads options.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Q = TypeVar("Q", bound="Query")
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Query(Group):
-    """What every query has."""
+    """The fields of every query."""
 
     connection: ConnectionOptions
     api_prefix: str  # subject prefix of the JetStream API
     retries: RetryOptions
-    streaming: bool  # whether it is a streaming query
+    streaming: bool  # whether this is a streaming query
 
     def checked(self, given: Collection[str]) -> Query:
-        """Return it as it is run.
+        """Return this query as Spark will run it, with its options checked.
 
         Args:
             given: names of the options that were set.
@@ -52,7 +52,7 @@ class Query(Group):
         return self
 
     def as_a(self, other: type[Q], **others: Any) -> Q:
-        """Return the options of another kind of query that does this one's work, with all fields that both have."""
+        """Return a query of another kind that does the work of this one, with all fields that both kinds have."""
         mine: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)} | others
         known = {each.name: mine[each.name] for each in fields(other) if each.name in mine}
         rows: dict[str, Any] = {
@@ -63,7 +63,7 @@ class Query(Group):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JetStreamQuery(Query, section="Connecting"):
-    """What a query has that asks JetStream."""
+    """The options of a query that uses JetStream."""
 
     domain: str | None = option(values.read_name, "JetStream domain in which the streams are")
     api_prefix: str = option(
@@ -76,14 +76,14 @@ class JetStreamQuery(Query, section="Connecting"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DataLoss(Group, section=EXACTNESS):
-    """What becomes of a query that has lost something."""
+    """The option for lost messages."""
 
     fail_on_data_loss: bool = option(values.read_boolean, FAIL_ON_DATA_LOSS, default="true")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Partitions(Group, section="Micro-batches and partitions"):
-    """Into how many partitions it is cut."""
+    """The option for the number of partitions."""
 
     min_partitions: int = option(
         values.read_whole_number, "fewest partitions, if there is enough to read", default="1", excludes=("limit",)
@@ -92,7 +92,7 @@ class Partitions(Group, section="Micro-batches and partitions"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Triggers(Group, section="Micro-batches and partitions"):
-    """How much a micro-batch has."""
+    """The options for the size of a micro-batch."""
 
     max_offsets: int | None = option(
         values.read_whole_number,
@@ -125,10 +125,10 @@ class Triggers(Group, section="Micro-batches and partitions"):
     )
 
     def check_triggers(self) -> None:
-        """Check that a micro-batch may have what it waits for.
+        """Check that a micro-batch may be as large as its minimum.
 
         Raises:
-            OptionError: it may not.
+            OptionError: the maximum is below the minimum.
         """
         if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
             raise OptionError(MORE_THAN_MOST(least=self.min_offsets, most=self.max_offsets))
@@ -136,7 +136,7 @@ class Triggers(Group, section="Micro-batches and partitions"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
-    """What a query has that reads streams, or reads changes as those of a stream: where it begins, and its ranges."""
+    """The options of a query that reads streams, or the stream of a bucket or object store: start and partitions."""
 
     starting_offsets: Offsets = option(
         values.read_offsets,
@@ -166,14 +166,14 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
 
     @property
     def starting(self) -> Offsets | datetime:
-        """Where it begins."""
+        """The start of the query."""
         return self.starting_timestamp or self.starting_offsets
 
     def starting_at(self, name: str, stream: str) -> Offsets:
-        """Return where to begin in the stream that something else is.
+        """Return the start in the stream of a bucket or object store, whose offsets have its ``name``.
 
         Raises:
-            OptionError: offsets are for something else than ``name``.
+            OptionError: the offsets are for another name.
         """
         check_offsets("startingOffsets", self.starting, (name,))
         offsets = self.starting_offsets
@@ -184,7 +184,7 @@ def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tupl
     """Check that offsets are for these streams.
 
     Raises:
-        OptionError: they are for others.
+        OptionError: the offsets are for other streams.
     """
     if isinstance(offsets, dict) and set(offsets) != set(streams):
         found = ", ".join(sorted(offsets)) or "no stream"

@@ -1,7 +1,7 @@
-"""Options with their values read, before it is known what they are for.
+"""The values of options, before the kind of the query is known.
 
-This is done once, on the driver, when a source or sink is made: files that options name are read here, so executors
-need no copy of them.
+The driver reads them once, when Spark makes a source or sink. It also reads the files that options name, so executors
+need no copies of them.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
 
 Known = Mapping[str, Option]
-"""The options that there are, by their names in lower case."""
+"""All options, by their names in lower case."""
 
 CONNECTION: Known = {
     row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in options_of(group).values()
 }
-"""Those that say how to connect, whatever for."""
+"""The options of a connection, for any purpose."""
 
 TOGETHER = ((*LOGINS, "password"), AUTHORITIES, (*CERTIFICATES, *KEYS), ("domain", "apiPrefix"))
-"""What is taken from a context together or not at all."""
+"""Options that are taken from a context together or not at all."""
 
-# Options that Spark itself understands and hands to every source and sink.
+# Options that Spark itself understands and passes to every source and sink.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of options."""
+    """The values of options."""
 
-    given: Mapping[str, Any] = field(repr=False)  # by name, of the options that were set
-    values: Mapping[str, Any] = field(repr=False)  # the same with those of a context
+    given: Mapping[str, Any] = field(repr=False)  # of the options that were set, by name
+    values: Mapping[str, Any] = field(repr=False)  # of the options that were set or that a context has, by name
     connection: ConnectionOptions  # how to connect
-    retries: RetryOptions  # how long and how often to try again
+    retries: RetryOptions  # how long and how often to retry
 
     @property
     def api_prefix(self) -> str:
@@ -52,13 +52,13 @@ class Settings:
 
 
 def parse(options: Mapping[str, str], known: Known) -> Settings:
-    """Read the values, and the files that they name.
+    """Read the values of options, and the files that they name.
 
     Raises:
-        OptionError: one is unknown, has an invalid value, or contradicts another in any case.
+        OptionError: an option is unknown, has an invalid value, or contradicts another in every kind of query.
     """
     given: dict[str, Any] = {}
-    if (name := of_a_table(options)) is not None:  # whatever else is wrong
+    if (name := of_a_table(options)) is not None:  # before any other error
         raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
     for name, value in options.items():
         option = known.get(name.lower())
@@ -86,19 +86,19 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
 
 
 def connection_options(**options: str) -> ConnectionOptions:
-    """Return how to connect, of options by their names in docs/options.md, for whoever works without Spark.
+    """Return the settings of a connection from options, with their names in docs/options.md, for use without Spark.
 
     Raises:
-        OptionError: one is unknown, says nothing of the connection, has an invalid value, or contradicts another.
+        OptionError: an option is unknown, is not about the connection, has an invalid value, or contradicts another.
     """
     return parse(options, {**CONNECTION, **options_of(Echo)}).connection
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
-    """Return server URLs as options: with the first one's credentials in options that Spark's plans do not show.
+    """Return server URLs as options, with the credentials of the first URL in options that Spark's plans do not show.
 
     Raises:
-        ValueError: a URL is not one, or another one has other credentials.
+        ValueError: a URL is invalid, or a later URL has other credentials.
     """
     servers = parse_servers(urls)
     login = servers[0].credentials
@@ -116,7 +116,7 @@ def _contradict(given: Mapping[str, Any], known: Known) -> None:
 
 
 def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a context's fields by the names of options, without those that options stand above."""
+    """Return the values of a context by option name, without those that options override."""
     said = Connecting(**values_of(Connecting, given))
     found = said.context or {}
     for group in TOGETHER:
@@ -135,14 +135,14 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _servers_of_context(url: str, said: Connecting, given: Mapping[str, Any]) -> tuple[Server, ...]:
-    """Return where a context connects; its URL may log in, since no plan shows it.
+    """Return the servers of a context, whose URL may have a login, because no plan shows it.
 
-    Servers of the option ``servers`` take its place, with the login and the wish for TLS that the URL has.
+    The option ``servers`` replaces them, and keeps the login and the demand for TLS in the URL of the context.
     """
     servers = parse_servers(url)
     if any(name in given for name in LOGINS):
         servers = tuple(replace(server, credentials=Credentials()) for server in servers)
     if "servers" not in given:
         return servers
-    login, tls = servers[0].credentials, servers[0].tls  # which is the same for all of them
+    login, tls = servers[0].credentials, servers[0].tls  # TLS is demanded of all servers or of none
     return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in said.servers)

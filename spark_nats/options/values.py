@@ -1,7 +1,7 @@
-"""How values of options are read: text in, value out.
+"""The readers of option values: text in, value out.
 
-Each function returns the value, or raises :class:`ValueError` with what follows "option 'x' " in the error that a user
-sees. Secrets and contents of files are never part of it.
+Each function returns the value, or raises :class:`ValueError` with the text that follows "option 'x' " in the user's
+error. That text never has a secret or the content of a file in it.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ FAIL = "fail"
 
 
 class StreamOffset(NamedTuple):
-    """A place in a stream, as a checkpoint has it."""
+    """A position in a stream, as in a checkpoint."""
 
     next: int  # the next sequence to read
-    created: str = ""  # when the stream was made, as the server writes it; empty when that is not given
-    # when the message before `next` was stored, in nanoseconds since 1970; None when that is not given
+    created: str = ""  # when the stream was created, as the server writes it; empty when not given
+    # when the message before `next` was stored, in nanoseconds since 1970; None when not given
     timestamp: int | None = None
 
 
 class ConsumerAckFloor(NamedTuple):
-    """The place up to which a consumer of a stream has had everything acknowledged."""
+    """The position up to which every message of a consumer is acknowledged."""
 
     consumer: str
 
 
 Offsets = str | dict[str, StreamOffset | ConsumerAckFloor | str]
-"""``earliest``, ``latest``, or one of these, a place or that of a consumer for each stream."""
+"""``earliest``, ``latest``, or for each stream one of these, a position or the consumer that has it."""
 
 
 def read_whole_number(text: str) -> int:
@@ -63,7 +63,7 @@ def read_whole_number(text: str) -> int:
 
 
 def read_word(text: str, *words: str) -> str:
-    """Read one of some words."""
+    """Read one of the given words, in lower case."""
     if text.lower() not in words:
         raise ValueError(f"is {text!r}; it must be {', '.join(words[:-1])} or {words[-1]}")
     return text.lower()
@@ -82,16 +82,16 @@ def read_bucket(text: str) -> str:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_MAX_DURATION = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
+_MAX_DURATION = 500 * 3600.0  # seconds; the system takes waits as milliseconds in 31 bits
 
 
 def read_strategy(text: str) -> bool:
-    """Read ``error`` or ``latest``, as whether there must be something."""
+    """Read ``error`` or ``latest``; return whether a message must exist."""
     return read_word(text, ERROR, LATEST) == ERROR
 
 
 def read_duration(text: str) -> float:
-    """Read a time with its unit, such as ``500ms``; return seconds."""
+    """Read a duration with its unit, such as ``500ms``; return seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)", text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if not 0 < seconds <= _MAX_DURATION:
@@ -102,7 +102,7 @@ def read_duration(text: str) -> float:
 
 
 def read_duration_or_zero(text: str) -> float:
-    """Read a time that may be zero; return seconds."""
+    """Read a duration that may be zero; return seconds."""
     return 0.0 if text in ("0", "0s") else read_duration(text)
 
 
@@ -119,14 +119,14 @@ def read_timestamp(text: str) -> datetime:
         ) from None
 
 
-_FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000
+_FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and the start of the year 10000
 _OTHER_UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}  # in milliseconds
 
 
 def _read_milliseconds(text: str) -> datetime:
-    """Read milliseconds since 1970, but no number that is more likely meant in another unit.
+    """Read milliseconds since 1970; refuse a number that is more likely meant in another unit.
 
-    Seconds would be a time in the first days of 1970, and so read all of a stream. Zero is the same in any unit.
+    Seconds would be a time in January 1970, from which a query reads the whole stream. Zero is the same in any unit.
     """
     number = int(text[:30])
     if number == 0 or _FIRST <= number < _LAST:
@@ -199,14 +199,14 @@ def read_text(text: str) -> str:
 
 
 def read_secret(text: str) -> str:
-    """Read any text. No error shows it."""
+    """Read any text, which no error shows."""
     if not text:
         raise ValueError("is empty")
     return text
 
 
 def read_file(path: str) -> bytes:
-    """Return what a file holds, which is read here, on the driver, and nowhere else; ``~`` is the home directory."""
+    """Return the content of a file, which only the driver reads; ``~`` is the home directory."""
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:
@@ -231,7 +231,7 @@ _OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer
 
 
 def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
-    """Read a JSON object with headers of a request; no error shows a value."""
+    """Read a JSON object with the headers of a request; no error shows a value."""
     found = _object_in(text)
     if found is None:
         raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
@@ -245,7 +245,7 @@ def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-# What a seed, a JWT and anything in PEM have in them, and the name of a file has not.
+# Matches seeds, JWTs and texts in PEM format, but no names of files.
 _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 
 
@@ -276,16 +276,16 @@ _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ \t\r]*\n.+?\n-----END \1-----"
 
 
 def _is_encoded(text: str) -> bool:
-    """Tell whether a text is a certificate, a key or a login in base64, as Kubernetes shows what it keeps."""
+    """Return whether a text is a certificate, a key or a login in base64, as Kubernetes shows its secrets."""
     try:
-        decoded = base64.b64decode(text.encode("ascii", "ignore") + b"==")  # what pads it may be lost
+        decoded = base64.b64decode(text.encode("ascii", "ignore") + b"==")  # its own padding may be lost
     except binascii.Error:
         return False
     return "-----" not in text and re.search(rb"-----BEGIN |\bS[A-Z2-7]{50,}", decoded) is not None
 
 
 def _text_with_lines(text: str) -> str:
-    """Return a text with the ends of its lines, which a secret store or the environment may have as two letters."""
+    """Return a text with line ends, each of which a secret store or the environment may have as two characters."""
     if _is_encoded(text):
         raise ValueError("is encoded in base64; decode it")
     return text.replace("\\r", "").replace("\\n", "\n")
@@ -348,7 +348,7 @@ def _usable(credentials: Credentials) -> Credentials:
     return credentials
 
 
-# An nkey seed, and what a .creds file holds: as texts, and as names of files.
+# An nkey seed and the content of a .creds file, each as a text and as the name of a file.
 read_seed = partial(_from_text, parse=parse_seed)
 read_credentials = partial(_from_text, parse=parse_creds)
 read_seed_file = partial(_from_file, parse=parse_seed)
@@ -366,13 +366,13 @@ def read_location(text: str) -> str:
 
 def _stream_violation(name: str) -> str | None:
     violation = name_violation(name)
-    if violation and re.search(r"[.*>]", name):  # what a subject or a pattern has
+    if violation and re.search(r"[.*>]", name):  # characters of a subject or a pattern
         violation += "; subjects go into the option 'subject', a pattern of streams to read into 'streamPattern'"
     return violation
 
 
 def read_pattern(text: str) -> re.Pattern[str]:
-    """Read a regular expression over names of streams."""
+    """Read a regular expression for the names of streams."""
     try:
         return re.compile(read_text(text))
     except (re.error, OverflowError, RecursionError) as error:
@@ -406,8 +406,8 @@ def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
     return text
 
 
-# Names of streams; subjects of a stream and keys of a bucket, which must not overlap; subjects to subscribe to. All of
-# them are comma-separated, and all but names may have wildcards.
+# Names of streams; subjects of a stream or keys of a bucket, which must not overlap; subjects to subscribe to. All
+# three are comma-separated, and all but names may have wildcards.
 read_names = partial(_each, violation_of=_stream_violation)
 read_filters = partial(_disjoint, violation_of=filter_violation)
 read_subjects = partial(_each, violation_of=filter_violation)
@@ -417,12 +417,12 @@ read_queue_group = partial(_valid, violation_of=queue_violation)
 
 
 def read_tokens(text: str) -> str:
-    """Read a subject prefix: literal tokens, with or without a last dot."""
+    """Read a subject prefix: literal tokens, with or without a trailing dot."""
     return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
 def read_create_stream(text: str) -> bool | RequestedConfig:
-    """Read ``true``, ``false`` or a stream's configuration in JSON, in which times may have a unit."""
+    """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations may have a unit."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     config = _object_in(text)
@@ -461,7 +461,7 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
 
     Returns:
-        The configuration, with times in nanoseconds; None for ``false``.
+        The configuration, with durations in nanoseconds; None for ``false``.
     """
     return _read_create(text, "a bucket", _BUCKET_FIELDS, '{"history": 5, "max_age": "24h"}')
 

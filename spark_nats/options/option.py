@@ -31,7 +31,7 @@ class Option:
     batch_default: str | None = None  # the default in a batch, where it differs
     streaming: bool | None = None  # True for only streaming, False for only batches, None for both
     use: Callable[[Any], object] | None = None  # makes the value in a query from the one read; raises ValueError
-    needs: tuple[str, ...] = ()  # other options, at least one of which must be set too
+    needs: tuple[str, ...] = ()  # other options; at least one must be set too
     excludes: tuple[str, ...] = ()  # other options that must not be set too
     name: str = ""  # as documented; made from the name of the field unless given
     section: str = ""  # the heading of the option in the documentation; that of the class unless given

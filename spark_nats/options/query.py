@@ -110,7 +110,7 @@ class Triggers(Group, section="Micro-batches and partitions"):
     )
     min_offsets: int | None = option(
         values.read_whole_number,
-        "wait until there are so many new sequences, or messages of core NATS; the first micro-batch after a start "
+        "wait until there are this many new sequences, or messages of core NATS; the first micro-batch after a start "
         "does not wait, and with `Trigger.AvailableNow` none does",
         name="minOffsetsPerTrigger",
         streaming=True,

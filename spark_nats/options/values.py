@@ -285,7 +285,7 @@ def _is_encoded(text: str) -> bool:
 
 
 def _text_with_lines(text: str) -> str:
-    """Return a text with line ends, each of which a secret store or the environment may have as two characters."""
+    """Return a text with line ends, which a secret store or the environment may have written as two characters."""
     if _is_encoded(text):
         raise ValueError("is encoded in base64; decode it")
     return text.replace("\\r", "").replace("\\n", "\n")

@@ -97,7 +97,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     )
     limit: int | None = option(
         values.read_whole_number,
-        "batch: read at most so many messages, the first ones, in one task; with several streams, those of the first "
+        "batch: read at most this many messages, the first ones, in one task; with several streams, those of the first "
         "stream come first",
         streaming=False,
         section=RANGE,

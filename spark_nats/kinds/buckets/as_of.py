@@ -21,8 +21,8 @@ entry up to R, :func:`may_have_lost` decides whether it may have had one.
 
 ``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). It omits a key
 that was written again since and kept no earlier entry: of 1,000 keys with a history of 1 of which 500 were written
-again, it returns the other 500 (nats-server 2.15.1). So the missing keys would have to be found here all the same, and
-without it all keys of a small bucket come in one round trip too.
+again, it returns the other 500 (nats-server 2.15.1). So the missing keys would have to be found here all the same. And
+without ``multi_last``, too, all keys of a small bucket come in one round trip.
 """
 
 from __future__ import annotations

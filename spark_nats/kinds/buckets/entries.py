@@ -17,8 +17,8 @@ it had then or a later one.
 * A consumer has one replica, whose server may lag behind the stream's leader and have old values. So the reader creates
   consumers until one is on the stream's leader.
 * ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that reaches a removed
-  sequence of its list stops until the next request, so the reader sends one. A consumer never delivers a message that
-  is larger than the rest of a request's bytes, so its requests are bounded in messages only.
+  sequence of its list stops until the next request, so the reader sends one. A consumer with a list never delivers a
+  message that is larger than the rest of a request's bytes, so its requests are bounded in messages only.
 """
 
 from __future__ import annotations

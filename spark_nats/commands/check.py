@@ -283,7 +283,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
     """Describe which acknowledged messages a stream may lose, and with it an exact write.
 
     Args:
-        stream: its state.
+        stream: state of the stream.
         state: that of the bucket in which exact writes note what they begin; None when it does not exist.
     """
     if stream.storage == MEMORY:

@@ -20,7 +20,7 @@ MISSING = "does not exist"
 class ServerReached:
     """The server that accepted the login."""
 
-    url: str  # where it is
+    url: str  # its URL
     name: str  # its configured name; empty when it has none
     version: str
     cluster: str  # name of its cluster; empty when it has none

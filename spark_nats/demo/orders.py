@@ -61,7 +61,7 @@ class Orders:
     Args:
         count: number of events.
         prefix: first token of their subjects, ``<prefix>.<region>.<event>``.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
     """
 
     def __init__(self, count: int, prefix: str, seed: int = _SEED) -> None:

@@ -94,7 +94,7 @@ def publish(
     """Publish all orders with acknowledgements, and keep a copy of them in a Parquet file.
 
     Args:
-        connection: to the server.
+        connection: connection to the server.
         orders: the orders to publish.
         stream: the stream that stores them.
         copy: path of the file.

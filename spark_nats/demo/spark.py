@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _MIN_JAVA = 17
-# Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
-# anyhow, unless its logging is configured. Its shell's logger has a level of its own.
+# Spark prints a dozen warnings before a log level can be set, and pages about an error that it raises anyway, unless
+# its logging is configured. The logger of its shell has its own level.
 _LOG_SETTINGS = """\
 rootLogger.level = fatal
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
@@ -101,7 +101,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     log_settings.write_text(_LOG_SETTINGS, encoding="utf-8")
     settings: dict[str, bool | float | int | str | None] = {
         # For a program that runs so briefly, Java's second compiler costs more than it gains: 7 s of processor time by
-        # the end of the first micro-batch. So do the threads of its usual garbage collector: half a second.
+        # the end of the first micro-batch. So do the threads of its default garbage collector: half a second.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
         f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -111,7 +111,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
-        # Spark's usual one starts 27 processes, each a readlink, in every micro-batch.
+        # Spark's default class starts 27 processes, each a readlink, in every micro-batch.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }

@@ -52,7 +52,7 @@ class Voice:
             self._spoke = clock.monotonic()
 
     def awaits(self, what: str | None) -> None:
-        """Note what is under way from now on, such as ``Spark is starting``; None to stay silent.
+        """Note the step that is under way from now on, such as ``Spark is starting``; None to stay silent.
 
         Raises:
             BaseException: the program was interrupted by it before and continued, because a library during its import,
@@ -65,7 +65,7 @@ class Voice:
             self._changed.notify()
 
     def reached(self, done: int, of: int, what: str) -> None:
-        """Note the progress of what is under way, and show it in a terminal at once.
+        """Note the progress of the step that is under way, and show it in a terminal at once.
 
         Args:
             done: how many are done.

@@ -80,7 +80,7 @@ class NatsForeachWriter:
         """Begin a task; Spark calls this.
 
         Raises:
-            NatsError: it is not called by a streaming query.
+            NatsError: no streaming query calls it.
         """
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None

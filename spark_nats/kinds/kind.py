@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that can be done with a kind, such as to read it in a batch.
+    """One thing that can be done with a kind, such as reading it in a batch.
 
     Attributes:
         options: the dataclass of its options.

@@ -95,7 +95,7 @@ def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Opera
     """Return how a query reads or writes, with its options.
 
     Raises:
-        OptionError: one of them does not apply, is missing, or two contradict each other.
+        OptionError: an option does not apply or is missing, or two options contradict each other.
     """
     kind = kind_of(given, writing)
     if kind is KINDS[0] and not writing and "subject" not in given.given:
@@ -145,7 +145,7 @@ def parse_read(options: Given, streaming: bool) -> Any:
     """Return the options of a read.
 
     Raises:
-        OptionError: one of them is invalid or does not apply, or two contradict each other.
+        OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
     return operation_of(parse(options), False, streaming)[1]
 
@@ -154,7 +154,7 @@ def parse_write(options: Given, streaming: bool) -> Any:
     """Return the options of a write.
 
     Raises:
-        OptionError: one of them is invalid or does not apply, or two contradict each other.
+        OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
     return operation_of(parse(options), True, streaming)[1]
 
@@ -163,7 +163,7 @@ def check_where_to_write(given: Settings) -> None:
     """Check that some option is set: without any, rows would go to core NATS of this machine and vanish.
 
     Raises:
-        OptionError: none is.
+        OptionError: no option is set.
     """
     if not given.given:
         raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))

@@ -129,8 +129,7 @@ NOT_READY = frozenset(
 )
 """Errors that a server returns while it starts, a leader is elected, or the servers of a stream are down."""
 NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
-"""JetStream is off: it is not configured, has not started yet, or the server has stopped it because its disk is
-full."""
+"""JetStream is off: it is not enabled, has not started yet, or the server stopped it because its disk is full."""
 
 
 _UNAVAILABLE = 503  # a `code`: JetStream is not ready, or has no resources

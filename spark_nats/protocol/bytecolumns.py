@@ -104,7 +104,7 @@ def repeated(text: str, rows: int) -> pa.StringArray:
 def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     """Copy the spans ``[start, end)`` of ``buffer`` into a binary array.
 
-    The spans must be in rising order and must not overlap. Then starts and ends, interleaved, are the offsets of
+    The spans must be ascending and must not overlap. Then starts and ends, interleaved, are the offsets of
     a binary array over ``buffer`` in which every second element is wanted, and Arrow does the copying.
     """
     n = len(start)
@@ -158,8 +158,8 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
     """Parse the ASCII decimal number in each span.
 
     Returns:
-        The values, and which spans were numbers: one to nineteen digits and nothing else. The value of a span
-        that is not a number is undefined.
+        The values, and a mask of the spans that are numbers: one to nineteen digits and nothing else. The value of a
+        span that is not a number is undefined.
     """
     if len(start) == 0:
         return _NO_POSITIONS, np.empty(0, np.bool_)
@@ -285,7 +285,7 @@ def to_text(array: pa.BinaryArray) -> Text:
     """Decode a column without nulls, with U+FFFD for what is not UTF-8, so that one bad message cannot stop a query."""
     data, offsets = packed(array)
     if not (data & 0x80).any():
-        return Text(array.view(pa.string()))  # ASCII needs no further look
+        return Text(array.view(pa.string()))  # ASCII needs no further check
     try:
         return Text(array.cast(pa.string()))
     except pa.ArrowInvalid:

@@ -44,8 +44,8 @@ CONTROL_PREFIX = "Nats-"  # prefix of the headers that the server acts on
 # Headers that a server acts on.
 MSG_ID = "Nats-Msg-Id"  # the id by which a stream recognises a duplicate
 EXPECTED_STREAM = "Nats-Expected-Stream"  # the only stream that may store the message
-EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # of the subject's last message, or it is not stored
-EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id of the stream's last message, or it is not stored
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # sequence that the subject's last message must have
+EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id that the stream's last message must have
 TTL = "Nats-TTL"  # how long the stream keeps the message (ADR-43)
 INCREMENT = "Nats-Incr"  # the increment of a counter; such a message has no payload (ADR-49)
 OPERATION = "KV-Operation"  # deletes or purges the key of a KV bucket

@@ -33,7 +33,7 @@ from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn,
 
 
 class Span(NamedTuple):
-    """Start and end of one part of each message. An absent part is empty."""
+    """Start and end of one part of each message; an absent part is empty."""
 
     start: Positions
     end: Positions
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Messages in the order in which they arrived. The reply, the header and the payload may be empty."""
+    """Messages in the order in which they arrived; the reply, the header and the payload may be empty."""
 
     buffer: Bytes  # the received bytes that all spans point into
     start: Positions  # where each message's frame begins; it ends with the CRLF after the payload
@@ -59,7 +59,7 @@ class Messages:
         return len(self.subject.start)
 
     def take(self, index: Positions | Mask | slice) -> Messages:
-        """Return the chosen messages, which must stay in order. The buffer is shared."""
+        """Return the chosen messages, which must stay in order; the buffer is shared."""
         of_line = self.subject.take(index), self.sid.take(index), self.reply.take(index)
         return Messages(self.buffer, self.start[index], *of_line, self.header.take(index), self.payload.take(index))
 

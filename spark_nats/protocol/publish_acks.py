@@ -64,7 +64,7 @@ def mark_of(stream: str) -> bytes:
 
 
 def stored_by(payload: bytes, stream: str) -> bool | ApiError:
-    """Return whether an answer says that a stream has stored a message, or the error that the answer is.
+    """Return whether an answer says that a stream has stored a message, or the error in the answer.
 
     An answer that does not name the stream comes from another client. So does an error without an ``err_code``:
     services describe their errors in the same way. ValueError when the error is malformed.

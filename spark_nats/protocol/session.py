@@ -1,9 +1,9 @@
 """A client's side of one connection without its socket: received bytes in, messages and events out, bytes to send.
 
-Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it what the socket brought
-(:meth:`Session.receive`) together with the time, sends what is :meth:`due <Session.due>`, and calls
-:meth:`Session.check_silence` when the time for it has come. Everything that affects the state of the protocol is in
-this file: the greeting, the login, PINGs and their PONGs in both directions, and what an -ERR means for them.
+Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it the received bytes together with the
+time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls :meth:`Session.check_silence` at
+``ping_at``. Everything that affects the state of the protocol is in this file: the greeting, the login, PINGs and their
+PONGs in both directions, and what an -ERR means for them.
 
 Bytes to send form one queue, so a PONG that becomes due while a long frame is being sent goes after that frame and not
 into it.

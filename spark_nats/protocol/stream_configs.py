@@ -1,7 +1,7 @@
 """Configurations of streams: what users write, what servers accept, and where two configurations differ.
 
-Servers take times in nanoseconds. What a server does not know, it ignores or refuses with an error of its own, so what
-users write is checked here. The fields are those of nats-server 2.15; a field that is unknown here may belong to a
+Servers take times in nanoseconds. A server ignores what it does not know, or refuses it with an error of its own, so
+what users write is checked here. The fields are those of nats-server 2.15; a field that is unknown here may belong to a
 newer server, which judges it.
 """
 
@@ -90,7 +90,7 @@ def read_config(document: Mapping[str, Any]) -> RequestedConfig:
         document: fields by the server's names; times are nanoseconds, or texts such as ``48h``.
 
     Raises:
-        ValueError: a field is misspelt, or has a value that no server accepts. The text continues the owner's name.
+        ValueError: a field is misspelt, or has a value that no server accepts. Its text follows the owner's name.
     """
     config: dict[str, Any] = {}
     named: dict[str, str] = {}

@@ -10,7 +10,7 @@ it had then or a later one.
 * When the consumer has delivered as many keys as there were when it was created, none was moved. Otherwise the stream's
   leader lists the keys that it has, and the reader looks for those that were not handed on, until there are none. It
   finds many of them by reading what was stored since the read began. But keys may move again before a consumer reaches
-  them. So when that finds less than half of them, or when few are left, consumers of their own read them.
+  them. So when that finds less than half of them, or when few are left, separate consumers read them.
 * A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
   are such keys, the reader reads what was stored since, until no key moves meanwhile. Then it has reached every key
   that was moved before.
@@ -63,7 +63,7 @@ class KeyState(Enum):
 
     EVERYTHING = auto()  # all keys, for the first time
     NEWER = auto()  # what the bucket has stored since then, which has many of the moved keys
-    MOVED = auto()  # the moved keys, by consumers of their own
+    MOVED = auto()  # the moved keys, by separate consumers
     DONE = auto()
 
 

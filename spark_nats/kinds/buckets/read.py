@@ -113,7 +113,7 @@ class NatsBucketReader(DataSourceReader):
             yield from self._read(partition)
 
     def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
-        """Read the entries, each key at a moment of its own."""
+        """Read the entries, not all keys at one moment."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
         what = f"reading bucket {options.bucket}"

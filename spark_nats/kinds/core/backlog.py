@@ -138,7 +138,7 @@ class Backlog:
             self._gaps.append(sentence)
 
     def losses(self, subjects: str) -> list[ConditionText]:
-        """Return the losses since the last call, in sentences that name these subjects."""
+        """Return the losses since the last call; dropped messages are reported for these subjects."""
         with self._lock:
             said, self._gaps = self._gaps, []
             if self._dropped:

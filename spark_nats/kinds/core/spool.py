@@ -38,7 +38,7 @@ class Spool:
         location: a path, or a URI that ``pyarrow.fs`` knows, such as ``s3://bucket/path``.
 
     Raises:
-        NatsError: it cannot be used.
+        NatsError: the location cannot be used.
     """
 
     def __init__(self, location: str) -> None:

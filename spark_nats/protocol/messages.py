@@ -108,7 +108,7 @@ class Messages:
         return split_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> Positions:
-        """Return the sizes of messages whose payloads were left out: bytes of subject, headers and payload.
+        """Return the full sizes of messages without their payloads: bytes of subject, headers and payload.
 
         The server adds a last header line with the size of each payload, and a header block where there is none;
         ProtocolError when it does not.

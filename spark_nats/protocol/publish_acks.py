@@ -46,7 +46,7 @@ class Verdict(Enum):
     """The last message of the subject is not the expected one. A stream with one replica also answers this, from
     nats-server 2.12 on, to a message that it has stored already and whose id it knows."""
     RESOLVED = auto()
-    """The message was a conflict, and what becomes of it is decided."""
+    """The message was a conflict, and the writer has decided what becomes of it."""
     REPEATED = auto()
     """The stream knows the id of a message of the batch, or an id occurs twice in the batch."""
 

@@ -2,7 +2,7 @@
 
 JetStream reports about a pull request by such a status too (ADR-13, ADR-37); :func:`pull_event` returns what it means
 for the reader. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is.
-:func:`direct_event` does the same for a batched direct get (ADR-31).
+:func:`direct_event` returns what a status means for a batched direct get (ADR-31).
 """
 
 from __future__ import annotations

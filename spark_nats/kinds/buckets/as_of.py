@@ -20,9 +20,9 @@ was read of a key is its value at R, unless its entries up to R were removed dur
 entry up to R, :func:`may_have_lost` decides whether it may have had one.
 
 ``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). It omits a key
-that was written again since and kept no earlier entry: of 1,000 keys with a history of 1 of which 500 were written
-again, it returns the other 500 (nats-server 2.15.1). So the missing keys would have to be found here all the same. And
-without ``multi_last``, too, all keys of a small bucket come in one round trip.
+that was written again since and kept no earlier entry: of 1,000 keys with a history of 1, 500 of them written again, it
+returns the other 500 (nats-server 2.15.1). So the missing keys would have to be found here all the same. And without
+``multi_last``, too, all keys of a small bucket come in one round trip.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class LatestReader:
         self._whole = None if after else BucketReader(what, retries=retries)  # reads the beginning
         self._part: RangeReader | None = None
         self._found = 0  # messages that were read of the part
-        self._in_batch = False  # whether the last message of the part was stored together with later ones
+        self._in_batch = False  # whether the last message of the part begins or continues an atomic batch
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Continue to read over a connection.

@@ -1,4 +1,4 @@
-"""Core NATS: what is published while a query listens. Rows are written to it as to streams.
+"""Core NATS: what is published while a query listens; rows are written to it as to streams.
 
 =====================  ======================================================================
 :mod:`.read`           the batch and the streaming reader, and its offsets: messages counted by their receiver

@@ -164,7 +164,7 @@ class Backoff:
     """
 
     first: float
-    longest: float
+    maximum: float
     least: float = 1.0
     upcoming: float = field(init=False)
 
@@ -182,5 +182,5 @@ class Backoff:
 
     def next(self) -> float:
         """Return the seconds to wait now."""
-        wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.longest)
+        wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.maximum)
         return wait if self.least == 1.0 else clock.uniform(self.least * wait, wait)

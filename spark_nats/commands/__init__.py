@@ -1,4 +1,4 @@
-"""What the command ``spark-nats`` does beside the demonstration."""
+"""The subcommands of ``spark-nats`` besides the demonstration."""
 
 READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", "write", "exact", "compare", "create"
 """Rows of the table of permissions in docs/login.md: reading a stream, a KV bucket or core NATS, with the options
@@ -9,4 +9,4 @@ OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
 OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
 
 LOOK_AGAIN = 1.0
-"""Seconds between two looks at streams, to know how fast they grow."""
+"""Seconds between two requests for the state of streams, which show how fast they grow."""

@@ -1,6 +1,6 @@
-"""``spark-nats check``: connects as Spark would, and says what it has reached, what is there, and what the user may do.
+"""``spark-nats check``: connects as Spark would, and reports the server, the streams and the user's permissions.
 
-Nothing is changed, and every request has its limit (``requestTimeout``).
+It changes nothing, and every request has a timeout (``requestTimeout``).
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 MAX_TRIED = 20
-"""Streams of which it is found out what a user may do with them, when none are named."""
+"""Most streams for which permissions are checked, when none are named."""
 
 
 def check(settings: Settings) -> Report:
-    """Connect once, and find out.
+    """Connect once, and return a report.
 
     Args:
-        settings: how to connect; ``stream`` or ``streamPattern`` name the streams to look at, ``subject`` what is to be
-            published to them or, without these, what is read and written of core NATS; ``stateBucket`` is that of the
-            sink; ``bucket`` names a KV bucket to look at instead, and ``keys`` what is to be written in it.
+        settings: how to connect; ``stream`` or ``streamPattern`` name the streams to check, ``subject`` the subjects to
+            publish to them or, without these, to read and write in core NATS; ``stateBucket`` is that of the sink;
+            ``bucket`` names a KV bucket to check instead, and ``keys`` the keys to write in it.
 
     Raises:
         OptionError: one of these is not for a bucket, or only for one.
-        NatsError: no server let us in, or the connection was lost.
+        NatsError: no server accepts the login, or the connection was lost.
     """
     kind = BUCKETS if "bucket" in settings.given else STREAMS
     refuse_unsuited(settings, kind, False, True, ("subject", "keys"))
@@ -70,7 +70,7 @@ def check(settings: Settings) -> Report:
 
 
 def _answer(question: Callable[[], Result]) -> Result | NatsError:
-    """Return an answer, or why there is none. That the connection was lost is no answer."""
+    """Return an answer, or the error in its place; a lost connection is raised."""
     try:
         return question()
     except NatsConnectionError:
@@ -85,7 +85,7 @@ class _Check:
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self._connection = connection
         self._js = JetStream(connection, settings.api_prefix)
-        # A server maps the subjects of its own domain before it looks at permissions.
+        # A server maps the subjects of its own domain before it checks permissions.
         here = prefix_of_domain(connection.info.domain) == settings.api_prefix
         self._prefix = API_PREFIX if here else settings.api_prefix
         self._inbox = f"{settings.connection.inbox_prefix}.>"
@@ -162,7 +162,7 @@ class _Check:
         )
 
     def _user(self) -> UserInfo | None:
-        """Return who we are, to a user who may ask; that one may not is nothing to report."""
+        """Return the user that is logged in; None when the user may not ask, which is no problem to report."""
         try:
             user = parse_user_info(self._connection.request(USER_INFO, b"").payload)
         except NatsConnectionError:
@@ -173,7 +173,7 @@ class _Check:
         return replace(user, name="") if login.token is not None else user
 
     def _asked(self, question: Callable[[], Result], what: str) -> Result | None:
-        """Return an answer; None when there is none, which is then among the problems."""
+        """Return an answer; None on an error, which is then among the problems."""
         answer = _answer(question)
         if not isinstance(answer, NatsError):
             return answer
@@ -182,7 +182,7 @@ class _Check:
         return None
 
     def _streams(self) -> dict[str, StreamInfo | NatsError]:
-        """Return streams, those that were chosen or else all, each with its state or why that is unknown."""
+        """Return the streams that were chosen, or else all, each with its state or why that is unknown."""
         if self._pattern and not self._names:
             names = _answer(partial(matching_names, self._js, self._pattern))
             if isinstance(names, NatsError):
@@ -200,7 +200,7 @@ class _Check:
             return stream_info(self._js, name)
 
     def _rates(self, infos: dict[str, StreamInfo | NatsError]) -> dict[str, float]:
-        """Look at the streams again, and return how many messages each was given a second in between."""
+        """Request the state of the streams again, and return how many messages a second each got in between."""
         before = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
         if not before:
             return {}
@@ -208,7 +208,7 @@ class _Check:
         clock.sleep(LOOK_AGAIN)
         problems = len(self._problems)
         again = self._streams()
-        del self._problems[problems:]  # the first look counts
+        del self._problems[problems:]  # those of the first request count
         seconds = clock.monotonic() - looked
         rates = {}
         for name, info in before.items():
@@ -219,7 +219,7 @@ class _Check:
         return rates
 
     def _state(self) -> StreamInfo | None:
-        """Return the state of the bucket for ``deduplicate=exact``, if it is there and the user may know it."""
+        """Return the state of the bucket for ``deduplicate=exact``, if it exists and the user may request it."""
         state = _answer(lambda: stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
 
@@ -280,11 +280,11 @@ class _Check:
 
 
 def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
-    """Say what a stream may lose of what it has acknowledged, and so an exact write too.
+    """Describe which acknowledged messages a stream may lose, and with it an exact write.
 
     Args:
-        stream: its state.
-        state: that of the bucket in which exact writes note what they begin; None when it is not there.
+        stream: state of the stream.
+        state: that of the bucket in which exact writes note what they begin; None when it does not exist.
     """
     if stream.storage == MEMORY:
         of_all = "all of its servers" if stream.replicas > 1 else "its server"
@@ -308,7 +308,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
 
 
 def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
-    """Say what keeps everybody from doing something with a stream; empty when nothing does."""
+    """Return what keeps every user from an activity with a stream; empty when nothing does."""
     if stream is None:
         return ""
     try:

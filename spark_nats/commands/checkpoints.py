@@ -1,7 +1,7 @@
-"""What a query's checkpoint says about where it is: Spark's logs of planned and of finished micro-batches.
+"""A query's position from its checkpoint: Spark's logs of planned and of finished micro-batches.
 
-``offsets/<n>`` has where micro-batch n ends, a line of JSON for each source behind two lines of Spark's own;
-``commits/<n>`` is there when it has ended. Nothing is written.
+``offsets/<n>`` has the end of micro-batch n: two lines of Spark's own, then a line of JSON for each source.
+``commits/<n>`` exists when micro-batch n has ended. Nothing here writes to the checkpoint.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Planned(NamedTuple):
 
     began: float  # when, in seconds since 1970
     batches: dict[Key, Batch]  # what it has of each stream
-    reads: bool  # whether the query reads streams of NATS, of which there may be none yet
+    reads: bool  # whether the query reads streams of NATS; there may be none yet
 
 
 class Checkpoint(NamedTuple):
-    """Where a query is."""
+    """The position of a query."""
 
     query: str  # its id
-    # its last micro-batches that have ended, oldest first; of a query of which none has, where it begins
+    # the last micro-batches that have ended, oldest first; the beginning of the query when none has
     looks: tuple[LagSample, ...]
     batch: int  # number of the last micro-batch that has ended; -1 when none has
-    under_way: datetime | None  # when the one behind it was planned; None when none was
+    under_way: datetime | None  # when the next micro-batch was planned; None when none was
 
 
 def read_checkpoint(location: str) -> Checkpoint:
@@ -47,7 +47,7 @@ def read_checkpoint(location: str) -> Checkpoint:
         location: a path, or a URI that ``pyarrow.fs`` knows, such as ``s3://bucket/path``.
 
     Raises:
-        NatsError: it cannot be read, or is not that of a query which reads streams of NATS.
+        NatsError: the checkpoint cannot be read, or its query reads no streams of NATS.
     """
     files = _Files(location)
     planned, ended = files.numbers("offsets"), files.numbers("commits")
@@ -103,7 +103,7 @@ class _Files:
         return {int(info.base_name) for info in listed if re.fullmatch("[0-9]{1,18}", info.base_name)}
 
     def planned(self, number: int) -> Planned:
-        """Return a micro-batch of the log of offsets."""
+        """Return a micro-batch from the log of offsets."""
         lines = self._text(f"offsets/{number}").split("\n")
         try:
             if lines[0] != "v1":
@@ -117,7 +117,7 @@ class _Files:
         return Planned(began, batches, any(offset is not None for offset in offsets))
 
     def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
-        """Return the offset that a line has; None where it is another source's."""
+        """Return the offset on a line; None when it is another source's."""
         try:
             document = parse_object(text)
         except ValueError as error:
@@ -150,7 +150,7 @@ class _Files:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say of errors of the file system whose they are; they are those of the operating system, or of PyArrow."""
+        """Turn errors of the file system, raised by the operating system or PyArrow, into errors of this checkpoint."""
         try:
             yield
         except (OSError, ValueError, NotImplementedError) as error:

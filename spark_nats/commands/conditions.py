@@ -1,4 +1,4 @@
-"""What the command line says."""
+"""The conditions of the command line."""
 
 from spark_nats.conditions import Condition
 

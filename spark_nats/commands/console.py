@@ -1,4 +1,4 @@
-"""Facts and tables for people: with rich in a terminal, if it is installed; else as plain text."""
+"""Facts and tables for people: with rich in a terminal, if it is installed; otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES = {"yes": "green", "no": "bold red", "?": "yellow"}
 
 
 class Console:
-    """Prints to standard output. Whatever comes from a server is shown on one line, without control characters."""
+    """Prints to standard output; text from a server is shown on one line, without control characters."""
 
     def __init__(self) -> None:
         self._rich: Any = None
@@ -32,15 +32,15 @@ class Console:
             print(printable(text))
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Print what has a name and a value."""
+        """Print names with their values."""
         self.table((), [list(fact) for fact in facts.items()])
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
         """Print a table.
 
         Args:
-            titles: of the columns; none for a table without.
-            rows: their cells.
+            titles: titles of the columns; empty for a table without titles.
+            rows: the cells of each row.
             numbers: titles of the columns that are aligned to the right.
         """
         shown = [[printable(cell) for cell in row] for row in rows]
@@ -71,7 +71,7 @@ class Console:
 
 
 def print_json(document: Any) -> None:
-    """Print a document as JSON, with times as in ISO 8601."""
+    """Print a document as JSON, with times in ISO 8601."""
     print(json.dumps(document, default=datetime.isoformat, indent=2))
 
 
@@ -79,7 +79,7 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 def bytes_shown(count: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Format a number of bytes for people."""
     if count < 1000:
         return f"{count:.0f} B"
     unit = ""
@@ -91,7 +91,7 @@ def bytes_shown(count: float) -> str:
 
 
 def seconds_shown(seconds: float) -> str:
-    """Return a time span as people read it."""
+    """Format a time span for people."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
@@ -100,10 +100,10 @@ def seconds_shown(seconds: float) -> str:
 
 
 def rate_shown(rate: float) -> str:
-    """Return so many in a second as people read it."""
+    """Format a number per second for people."""
     return f"{rate:,.0f}/s" if rate >= 10 or rate == 0 else f"{rate:.1f}/s"
 
 
 def time_shown(time: datetime) -> str:
-    """Return a time in UTC as people read it."""
+    """Format a time in UTC for people."""
     return f"{time:%Y-%m-%d %H:%M:%S}Z"

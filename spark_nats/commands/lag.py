@@ -1,4 +1,4 @@
-"""``spark-nats lag``: how far the query of a checkpoint is behind, whether it runs or not."""
+"""``spark-nats lag``: the lag of a checkpoint's query, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spark_nats.options.settings import Settings
 
 
 class Found(NamedTuple):
-    """What was found."""
+    """A checkpoint and the lag of its query."""
 
     checkpoint: Checkpoint
     lag: QueryLag
 
 
 def find(location: str, settings: Settings) -> Found:
-    """Read a checkpoint and ask the server.
+    """Read a checkpoint, and request the state of its streams.
 
     Args:
-        location: of the checkpoint, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
-        settings: how to connect, and the query's options that :func:`~spark_nats.lag.progress` wants to know.
+        location: where the checkpoint is, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
+        settings: how to connect, and the query's options that :func:`~spark_nats.lag.progress` needs.
 
     Raises:
-        NatsError: one of the two cannot be done.
+        NatsError: the checkpoint cannot be read, or a request failed.
     """
     checkpoint = read_checkpoint(location)
     where = (checkpoint.query, checkpoint.batch, checkpoint.looks, settings)
@@ -37,7 +37,7 @@ def find(location: str, settings: Settings) -> Found:
 
 
 def show(found: Found, console: Console) -> None:
-    """Print what was found."""
+    """Print the lag of a query."""
     checkpoint, lag = found
     now = lag.at.timestamp()
     console.facts(

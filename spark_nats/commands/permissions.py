@@ -1,4 +1,4 @@
-"""What reading and writing need, as the table in docs/login.md has it, and which of it a user may."""
+"""The permissions that reading and writing need, as in the table of docs/login.md, and which of them a user has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_nats.protocol.users import UserInfo
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Subjects and wildcards that have to be allowed."""
+    """Subjects and wildcards that a user must be allowed to use."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -29,9 +29,9 @@ class Ability:
     """Whether a user may do something."""
 
     to: str  # what, of :data:`~spark_nats.commands.ACTIVITIES`
-    possible: bool | None  # whether it is; None when that is not known
+    possible: bool | None  # whether the user may; None when that is not known
     lacks: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
-    unknown: tuple[str, ...]  # of what it is not known whether it is allowed
+    unknown: tuple[str, ...]  # what may or may not be allowed
     obstacle: str = ""  # what else is in the way; empty when nothing is
 
 
@@ -44,16 +44,16 @@ def needs_of_stream(
     bucket_exists: bool,
     by_pattern: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """Return what has to be published for each of the activities that there are for a stream.
+    """Return the subjects that a user must be allowed to publish to, for each activity with a stream.
 
     Args:
         prefix: first tokens of the API's subjects.
-        stream: which stream.
-        retention: its retention, that of most streams if it is not known.
-        subjects: what is to be published to it.
+        stream: name of the stream.
+        retention: its retention; that of most streams when it is not known.
+        subjects: the subjects to publish to it.
         bucket: name of the KV bucket for ``deduplicate=exact``.
-        bucket_exists: whether it is there already, or else is to be made.
-        by_pattern: whether it is read because its name matches a pattern.
+        bucket_exists: whether that bucket exists; otherwise it has to be created.
+        by_pattern: whether the stream is read because its name matches a pattern.
     """
     api = partial(_api, prefix)
     kept = stream_of(bucket)
@@ -81,12 +81,12 @@ def needs_of_stream(
 
 
 def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return what has to be published for each of the activities that there are for a KV bucket.
+    """Return the subjects that a user must be allowed to publish to, for each activity with a KV bucket.
 
     Args:
         prefix: first tokens of the API's subjects.
-        bucket: which bucket.
-        keys: what is to be written in it, with wildcards.
+        bucket: name of the bucket.
+        keys: the keys to write, with wildcards.
     """
     stream = stream_of(bucket)
     about = _api(prefix, Api.STREAM_INFO, stream)
@@ -104,7 +104,7 @@ def _api(prefix: str, operation: Api, *names: str) -> str:
 
 
 def _read_back(prefix: str, stream: str) -> tuple[str, ...]:
-    """Return what reading messages needs, beside asking for the stream's state."""
+    """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
     return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
 
@@ -126,18 +126,18 @@ _HARMLESS = (
     Api.CONSUMER_RESET,
     Api.CONSUMER_DELETE,
 )
-"""Requests that change nothing without a body, about a consumer that does not exist. A purge would empty the stream."""
+"""Requests that change nothing without a body, for a consumer that does not exist. A purge would empty the stream."""
 
 
 class Rights:
     """What a user may publish and subscribe to.
 
-    The server says so to those who may ask it. Of others it is found out by trying, where that does no harm:
-    :data:`_HARMLESS` requests that have no body, and no address for the answer, and subscriptions that end at once.
+    The server describes the permissions to users that may ask. Those of other users are tried where that does no harm:
+    by :data:`_HARMLESS` requests without a body and without a reply subject, and by subscriptions that end at once.
 
     Args:
         connection: logged in as the user.
-        user: what the server says; None when it does not.
+        user: the server's description of the user; None when there is none.
         prefix: first tokens of the API's subjects.
     """
 
@@ -148,7 +148,7 @@ class Rights:
         self._tried: dict[tuple[str, str], bool] = {}
 
     def ability(self, activity: str, needs: Needs, obstacle: str = "") -> Ability:
-        """Return whether a user may do something that has such needs.
+        """Return whether the user may do something that has these needs.
 
         Raises:
             NatsError: the connection failed.
@@ -180,7 +180,7 @@ class Rights:
                     self._connection.publish(subject, b"")
                 else:
                     self._connection.unsubscribe(self._connection.subscribe(subject))
-                self._connection.flush()  # behind it the server has said what it refuses
+                self._connection.flush()  # after it, the server has reported what it refuses
                 self._tried[how, subjects] = True
             except PermissionsError:
                 self._tried[how, subjects] = False

@@ -1,4 +1,4 @@
-"""What ``spark-nats check`` has found, and how it is shown to people."""
+"""The report of ``spark-nats check``, and how it is shown to people."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MISSING = "does not exist"
 
 @dataclass(frozen=True, slots=True)
 class ServerReached:
-    """The server that let us in."""
+    """The server that accepted the login."""
 
-    url: str  # where it is
-    name: str  # as it calls itself; empty when it was given no name
+    url: str  # its URL
+    name: str  # its configured name; empty when it has none
     version: str
     cluster: str  # name of its cluster; empty when it has none
     domain: str  # its JetStream domain; empty when it has none
@@ -32,63 +32,63 @@ class ServerReached:
 
 @dataclass(frozen=True, slots=True)
 class StreamChecked:
-    """A stream, or the one that a KV bucket is."""
+    """A stream, which may be that of a KV bucket."""
 
     name: str
-    bucket: str = ""  # name of the bucket, if that was asked for; else empty
-    problem: str = ""  # why nothing more is known of it; empty when it is
+    bucket: str = ""  # name of the bucket, if one was to be checked; else empty
+    problem: str = ""  # why nothing more is known of it; empty when more is known
     retention: str = ""  # `limits`, `interest` or `workqueue`
     subjects: tuple[str, ...] = ()  # what it listens on
     first_sequence: int = 0  # sequence of its first message
-    last_sequence: int = 0  # sequence of the last message that it was ever given
+    last_sequence: int = 0  # sequence of the last message that it has ever stored
     first_time: datetime | None = None  # when its first message was stored; None when it is empty
     last_time: datetime | None = None  # when its last message was stored
-    messages: int = 0  # how many it holds
-    bytes: int = 0  # how many bytes they take
-    rate: float = 0.0  # messages a second that it was given while we looked
+    messages: int = 0  # number of its messages
+    bytes: int = 0  # bytes that its messages take
+    rate: float = 0.0  # messages a second that it stored during the check
     storage: str = ""  # `file` or `memory`
-    replicas: int = 0  # how many servers keep it
-    persist_mode: str = ""  # `default`, or `async` where it is written to its file after it is acknowledged
-    duplicate_window: float = 0.0  # seconds for which it knows message ids again
-    outlasts: bool = False  # whether it certainly knows them again when tasks have waited for all of `retryTimeout`
-    max_age: float | None = None  # seconds after which it removes messages; None when age is no reason
-    # what endangers what is written to it, or leaves a read without rows; of streams that were asked for
+    replicas: int = 0  # number of its replicas
+    persist_mode: str = ""  # `default`, or `async`: the server writes a message to the file after acknowledging it
+    duplicate_window: float = 0.0  # seconds for which it remembers message ids
+    outlasts: bool = False  # whether it certainly still remembers them after a whole `retryTimeout`
+    max_age: float | None = None  # seconds after which it removes messages; None when it never does for their age
+    # risks for what is written to it, and subjects that leave a read without rows; only for streams that were named
     warnings: tuple[str, ...] = ()
-    abilities: tuple[Ability, ...] = ()  # what the user may do with it; empty when that was not looked at
+    abilities: tuple[Ability, ...] = ()  # what the user may do with it; empty when that was not checked
     missing: bool = False  # whether the problem is that it does not exist
 
     @property
     def kind(self) -> str:
-        """What its user calls it."""
+        """What the report calls it: a bucket or a stream."""
         return "bucket" if self.bucket else "stream"
 
     @property
     def title(self) -> str:
-        """Its name to its user."""
+        """Its name in the report."""
         return self.bucket or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check has found."""
+    """The result of a check."""
 
     server: ServerReached
-    user: UserInfo | None  # who we are to it; None when it does not say
+    user: UserInfo | None  # the user that is logged in; None when the server does not say
     inbox: str  # wildcard of the subjects on which answers are awaited
-    hears_answers: bool  # whether the user may subscribe to it; without that nothing of JetStream works
-    jetstream: AccountInfo | None  # what the account uses and may use; None when that cannot be known
+    hears_answers: bool  # whether the user may subscribe to it; otherwise nothing of JetStream works
+    jetstream: AccountInfo | None  # what the account uses and may use; None when that is unknown
     problems: tuple[str, ...]  # what could not be found out, and why
-    # the streams that were asked for, or the bucket, or else all streams that the account has
+    # the streams that were named, or the bucket, or else all streams of the account
     streams: tuple[StreamChecked, ...]
-    core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when those were asked for
-    retry_timeout: float  # seconds for which tasks wait for servers that are away, as the options have it
-    chosen: bool  # whether streams were asked for, or a bucket
+    core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when some were named
+    retry_timeout: float  # seconds for which tasks wait for servers that are down (`retryTimeout`)
+    chosen: bool  # whether streams or a bucket were named
 
     def failures(self, required: Collection[str]) -> list[str]:
-        """Return in sentences what is not as it has to be.
+        """Return the failures of the check as sentences.
 
         Args:
-            required: what must be possible with each stream, or with the subjects of core NATS.
+            required: the activities that must be possible with each stream, or with the subjects of core NATS.
         """
         found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
         abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]
@@ -195,7 +195,7 @@ def _used(quota: Quota, shown: Callable[[int], str], what: str) -> str:
 
 
 def _rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:
-    """Return rows of the table of permissions: what has the same answer is in one, what is lacking below each other."""
+    """Return rows of the table of permissions: one for activities with equal answers, one for each further lack."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for ability in abilities:
         answer = {True: "yes", False: "no", None: "?"}[ability.possible]

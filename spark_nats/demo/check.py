@@ -1,4 +1,4 @@
-"""What was sent compared with what came back."""
+"""The comparison of what was sent with what came back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
     """Compare messages one by one, by their sequence.
 
     Args:
-        sent: what was published: columns ``sequence``, ``subject``, ``payload``, ``priority``.
-        read: what was read, with the columns of the source.
+        sent: the published messages: columns ``sequence``, ``subject``, ``payload``, ``priority``.
+        read: the messages that were read, with the columns of the source.
 
     Returns:
         What differs; empty when every message was read exactly once, in its place and unchanged.

@@ -1,4 +1,4 @@
-"""What the demonstration says."""
+"""The conditions of the demonstration."""
 
 from spark_nats.conditions import Condition
 

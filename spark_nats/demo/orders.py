@@ -1,4 +1,4 @@
-"""Orders that are made up, and what they come to."""
+"""Generated orders and their revenue."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PRODUCTS = {  # prices in cents, so that sums are exact
     "milk-frother": 2799,
 }
 _EVENTS = {"placed": 0.88, "cancelled": 0.08, "returned": 0.04}
-_EXPRESS = 0.15  # share of orders with a header of their own
+_EXPRESS = 0.15  # share of orders with the header ``Priority``
 _OPENING = np.datetime64("2026-11-02T08:00", "ms")
 _MINUTES = 60
-_LATENESS = 5_000  # ms by which an event may stand behind one that happened after it
+_LATENESS = 5_000  # most milliseconds by which an event may come after a later one
 
 _REGIONS = sorted(set(_COUNTRIES.values()))
 _ORDER = '{"order":"|","customer":"C|","country":"|","product":"|","quantity":|,"unit_price":|,"time":"|Z"}'
@@ -45,7 +45,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Revenue:
-    """What the orders of one region and minute come to."""
+    """The revenue of the orders of one region and minute."""
 
     orders: int
     express: int
@@ -56,12 +56,12 @@ class Revenue:
 
 
 class Orders:
-    """Makes up order events, the same ones for the same seed, and adds up what they come to.
+    """Generates order events, the same ones for the same seed, and adds up their revenue.
 
     Args:
-        count: how many.
+        count: number of events.
         prefix: first token of their subjects, ``<prefix>.<region>.<event>``.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
     """
 
     def __init__(self, count: int, prefix: str, seed: int = _SEED) -> None:
@@ -71,12 +71,12 @@ class Orders:
         self._sums = np.zeros((3, len(_REGIONS), _MINUTES + 1), np.int64)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Make the events, as columns of :data:`SCHEMA`; ``sequence`` is counted from 1."""
+        """Generate the events, as columns of :data:`SCHEMA`; ``sequence`` is counted from 1."""
         for first in range(0, self._count, _ROWS_AT_ONCE):
             yield self._batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
 
     def revenue(self) -> dict[tuple[str, str], Revenue]:
-        """Return what the events made so far come to, by region and minute."""
+        """Return the revenue of the events generated so far, by region and minute."""
         minutes = np.datetime_as_string(_OPENING + np.arange(_MINUTES + 1) * np.timedelta64(1, "m"), "m")
         orders, express, cents = self._sums
         return {

@@ -1,4 +1,4 @@
-"""The demonstration: its streams, what it runs, and what it prints."""
+"""The demonstration: its streams, its steps and its output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BATCHES = 8
-_LAST = 4  # of them, after which Java has compiled what it runs: their rate is the one to show
+_LAST = 4  # last batches, before which Java has compiled what it runs: their rate is shown
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Streams:
         return options_of_urls(self.servers)
 
     def create(self) -> str:
-        """Create both streams and return what server they are on."""
+        """Create both streams and describe the server that they are on."""
         with naming_options(), borrow(self.connection) as connection:
             for name in (self.orders, self.revenue):
                 create_stream(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
@@ -94,11 +94,11 @@ def publish(
     """Publish all orders with acknowledgements, and keep a copy of them in a Parquet file.
 
     Args:
-        connection: to the server.
-        orders: what is published.
-        stream: where it is stored.
+        connection: connection to the server.
+        orders: the orders to publish.
+        stream: the stream that stores them.
         copy: path of the file.
-        stored: is told, several times, how many orders the server has stored.
+        stored: called several times with the number of orders that the server has stored.
 
     Raises:
         NatsError: a message could not be stored.
@@ -119,13 +119,13 @@ def publish(
 
 
 def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = False) -> bool:
-    """Run the demonstration and say what happens.
+    """Run the demonstration and print what happens.
 
     Args:
-        voice: says it.
+        voice: prints it.
         messages: how many orders to publish.
         servers: server URLs; None starts a server for the purpose.
-        keep: leave the streams where they are, and a server that was started running until it is interrupted.
+        keep: keep the streams, and a server that was started here until it is interrupted.
 
     Returns:
         Whether everything that came back is what was sent.
@@ -149,7 +149,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
             ok = _publish_and_query(voice, streams, messages)
         except BaseException:
             if own is None and not keep:
-                with contextlib.suppress(NatsError):  # which would hide what went wrong first
+                with contextlib.suppress(NatsError):  # which would hide the first error
                     streams.delete()
             raise
         if keep:
@@ -249,7 +249,7 @@ def _claims(
     rows_in: int,
     rows_out: int,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield what should be so, one after the other, with what is not; nothing where it is so."""
+    """Yield each claim with the differences that contradict it, none when the claim is true."""
     published = sum(result.orders for result in expected.values())
     stored, written = streams.count(streams.orders), streams.count(streams.revenue)
     yield (
@@ -273,7 +273,7 @@ def _unequal(what: str, found: int, expected: int) -> list[str]:
 
 
 def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> None:
-    """Say how to look at what is kept, and keep a server that was started until somebody ends it."""
+    """Print how to look at what is kept, and keep a server that was started here until it is interrupted."""
     url = ",".join(str(server) for server in parse_servers(streams.servers))  # without a password
     voice.say(f"""\
   Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:

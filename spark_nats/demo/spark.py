@@ -1,4 +1,4 @@
-"""What Spark needs, its session, the query, and its errors in a line each."""
+"""Spark in the demonstration: its requirements, its session, the query, and its errors in a line each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _MIN_JAVA = 17
-# Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
-# anyhow, unless its logging is configured. Its shell's logger has a level of its own.
+# Spark prints a dozen warnings before a log level can be set, and pages about an error that it raises anyway, unless
+# its logging is configured. The logger of its shell has its own level.
 _LOG_SETTINGS = """\
 rootLogger.level = fatal
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
@@ -42,7 +42,7 @@ _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.File
 
 
 def check_requirements() -> None:
-    """Check that there is what the demonstration and Spark need, which itself would say it at length.
+    """Check that what the demonstration and Spark need is installed, because Spark's own errors are long.
 
     Raises:
         NatsError: PySpark or Java is missing or too old.
@@ -66,7 +66,7 @@ def check_requirements() -> None:
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Say in a line what Spark takes a page for, be it an error of ours or of its own.
+    """Shorten an error from a page of Spark's to one line, whether it is ours or Spark's own.
 
     Raises:
         NatsError: Spark failed.
@@ -101,7 +101,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     log_settings.write_text(_LOG_SETTINGS, encoding="utf-8")
     settings: dict[str, bool | float | int | str | None] = {
         # For a program that runs so briefly, Java's second compiler costs more than it gains: 7 s of processor time by
-        # the end of the first micro-batch. So do the threads of its usual garbage collector: half a second.
+        # the end of the first micro-batch. So do the threads of its default garbage collector: half a second.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
         f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -111,14 +111,14 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
-        # Spark's usual one starts 27 processes, each a readlink, in every micro-batch.
+        # Spark's default class starts 27 processes, each a readlink, in every micro-batch.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     builder = SparkSession.builder.master("local[*]").appName("spark-nats demo").config(map=settings)
     interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
-    signal.signal(signal.SIGINT, interrupt)  # Spark's own asks the JVM something while another question is open
+    signal.signal(signal.SIGINT, interrupt)  # Spark's own calls the JVM while another call is open
     try:
         yield spark
     finally:
@@ -126,7 +126,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 
 def _use_bytecode(home: Path) -> None:
-    """Make a SPARK_HOME without the archive of PySpark's sources, so that all import the installed PySpark.
+    """Make a SPARK_HOME without the archive of PySpark's sources, so that processes import the installed PySpark.
 
     Spark starts a dozen Python processes. Each would compile what it imports from the archive.
     """
@@ -182,4 +182,4 @@ def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
             if progress.batchId > shown and progress.numInputRows:
                 shown = progress.batchId
                 yield progress
-    query.awaitTermination()  # raises what it failed of
+    query.awaitTermination()  # raises the error of the query

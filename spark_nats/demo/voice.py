@@ -1,4 +1,4 @@
-"""What the demonstration says, and that it is still at it when it has nothing to say."""
+"""The output of the demonstration, and a sign of life while there is no other output."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Self
 from spark_nats import clock
 
 SILENCE = 2.0
-"""Most seconds without a word."""
+"""Most seconds without output."""
 _BAR = 20  # most characters of a bar
 _CLEAR = "\r\x1b[K"  # the line on which a terminal's cursor is
 
 
 class Voice:
-    """Prints lines. Within ``with``, a thread says what is under way whenever nothing was said for a while.
+    """Prints lines; within ``with``, a thread prints what is under way after :data:`SILENCE` seconds without output.
 
-    In a terminal that is one line which changes, with a bar where it is known how much is left, and goes when the next
-    one comes; elsewhere it is a line each time.
+    In a terminal, that is one line that changes and that the next line replaces, with a bar when it is known how much
+    is left; elsewhere it is a new line each time.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._terminal = sys.stdout.isatty()
         self._awaited: str | None = None
-        self._progress: tuple[int, int, str] | None = None  # how many are done, of how many, and what that means
+        self._progress: tuple[int, int, str] | None = None  # how many are done, of how many, and what was done to them
         self._since = self._spoke = clock.monotonic()
-        self._shown = False  # whether the terminal's line says what is under way
+        self._shown = False  # whether the terminal's line shows what is under way
         self._ended = False
-        self.interruption: BaseException | None = None  # by what the program is to end; a library may swallow that
+        self.interruption: BaseException | None = None  # ends the program; a library may swallow it
         self._ticker = threading.Thread(target=self._tick, name="demo-voice", daemon=True)
 
     def __enter__(self) -> Self:
@@ -52,11 +52,11 @@ class Voice:
             self._spoke = clock.monotonic()
 
     def awaits(self, what: str | None) -> None:
-        """Note what is under way from now on, such as ``Spark is starting``; None when it is right to be silent.
+        """Note the step that is under way from now on, such as ``Spark is starting``; None to stay silent.
 
         Raises:
-            BaseException: the program was interrupted by it before, and went on: a library that is being imported, or
-                what Python calls by itself, may swallow everything.
+            BaseException: the program was interrupted by it before and continued, because a library during its import,
+                or code that Python calls by itself, swallowed it.
         """
         if what is not None:
             self._end_if_interrupted()
@@ -65,12 +65,12 @@ class Voice:
             self._changed.notify()
 
     def reached(self, done: int, of: int, what: str) -> None:
-        """Note how far that is which is under way, and show it in a terminal at once.
+        """Note the progress of the step that is under way, and show it in a terminal at once.
 
         Args:
-            done: how many.
+            done: how many are done.
             of: how many there are.
-            what: happened to those that are done, such as ``stored``.
+            what: what happened to those that are done, such as ``stored``.
 
         Raises:
             BaseException: as :meth:`awaits`.
@@ -103,7 +103,7 @@ class Voice:
                 try:
                     self._clear()
                     print(line, end="" if self._terminal else "\n", flush=True)
-                except OSError:  # nobody reads any more, of which whoever speaks next will hear too
+                except OSError:  # nobody reads the output any more; the next print will fail too
                     return
                 self._shown = self._terminal
                 self._spoke = now

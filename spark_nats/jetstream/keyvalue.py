@@ -75,12 +75,12 @@ class Bucket:
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
-def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
+def make_bucket(js: JetStream, name: str, **requested: Any) -> StreamInfo:
     """Return the state of a bucket's stream.
 
     If the bucket is missing, it is created as :func:`~spark_nats.protocol.keyvalue.bucket_config` configures it.
     """
-    return create_stream(js, dict(bucket_config(name, wish)))  # a plain dict: an existing bucket may differ
+    return create_stream(js, dict(bucket_config(name, requested)))  # a plain dict: an existing bucket may differ
 
 
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:

@@ -1,12 +1,12 @@
-"""What a query can name, a folder for each kind of it.
+"""The kinds of things that a query can name, a folder for each kind.
 
 ===============  ==============================================================================
 :mod:`.streams`  streams: exact, replayable, parallel
-:mod:`.core`     core NATS: what is published while it is listened to
+:mod:`.core`     core NATS: what is published while a query listens
 :mod:`.buckets`  KV buckets
 :mod:`.objects`  object stores
-:mod:`.tables`   what an account holds
-:mod:`.foreach`  writes what Spark hands over row by row
+:mod:`.tables`   the account's inventory
+:mod:`.foreach`  the writer for ``foreach``, row by row
 ===============  ==============================================================================
 """
 
@@ -16,7 +16,7 @@ from spark_nats.kinds.objects import OBJECTS
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.tables import TABLES
 
-# A query is of the last kind that one of its options names, and about core NATS if there is none.
+# A query is of the last of these kinds that one of its options names, and of core NATS when none names a kind.
 KINDS = (
     CORE,
     STREAMS,

@@ -1,4 +1,4 @@
-"""Writing what Spark hands over row by row: for queries that can have no sink, only ``foreach``."""
+"""Writing row by row, for streaming queries that cannot have a sink but only ``foreach``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.options.hints import naming_options
 
-_MAX_ROWS = 4096  # that are sent together
+_MAX_ROWS = 4096  # rows that are sent together
 _MAX_WAITING = 4 * _MAX_ROWS  # rows that wait to be sent
-_LOOK = 0.1  # seconds after which it is seen that the one who sends has failed
-_QUIET = 5.0  # seconds without a row after which the connection is served, so that its server keeps it
+_LOOK = 0.1  # seconds between two checks whether the sending thread has failed
+_QUIET = 5.0  # seconds without a row after which the thread serves the connection, so that the server keeps it
 
 _TYPES = {
     "payload": pa.binary(),
@@ -40,27 +40,27 @@ _TYPES = {
     "timestamp": pa.timestamp("us", "UTC"),
     "created": pa.timestamp("us", "UTC"),
 }
-"""Arrow types of columns that are no text, and always of one type."""
+"""Arrow types of the columns that are not text and always have one type."""
 
 
 class NatsForeachWriter:
     """Writes the rows of a streaming query by ``foreach``, where a sink is not possible.
 
-    One writer is for one query::
+    One writer serves one query::
 
         writer = NatsForeachWriter(servers="nats://localhost:4222", stream="ORDERS")
         query = rows.writeStream.foreach(writer).option("checkpointLocation", ...).start()
 
-    Rows have the columns that the sink takes, and are sent while Spark still hands over others. A task ends when the
-    stream has acknowledged all of its rows. They get message ids, so that a replay within the stream's duplicate window
-    stores none twice. Spark calls Python for each row, so this is slower than the sink by far.
+    Rows have the columns of the sink. A thread sends them while Spark hands over others. A task ends when the stream
+    has acknowledged all of its rows. They get message ids, so that a replay within the stream's duplicate window stores
+    none twice. Spark calls Python for each row, so this is far slower than the sink.
 
     Args:
         options: the options of a streaming write, such as ``stream``, with their values; ``deduplicate`` is ``window``
             unless it is ``false``.
 
     Raises:
-        OptionError: an option is unknown, wrong or not for this.
+        OptionError: an option is unknown, invalid or not for this writer.
     """
 
     def __init__(self, **options: str | float | bool) -> None:
@@ -80,7 +80,7 @@ class NatsForeachWriter:
         """Begin a task; Spark calls this.
 
         Raises:
-            NatsError: it is not called by a streaming query.
+            NatsError: no streaming query calls it.
         """
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
@@ -93,7 +93,7 @@ class NatsForeachWriter:
         return True
 
     def process(self, row: Row) -> None:
-        """Take a row; Spark calls this. It is sent as soon as those before it are.
+        """Take a row, which is sent as soon as those before it are; Spark calls this.
 
         Raises:
             NatsError: this row, or one before it, could not be written.
@@ -122,27 +122,27 @@ class NatsForeachWriter:
 class _Sending:
     """A thread that writes a partition: whenever it has nothing to do, it takes the rows that are there.
 
-    It ends with the process at the latest. What it waits for at a server has the time limits of the sink.
+    It ends with the process at the latest. Its waits for a server have the timeouts of the sink.
     """
 
     def __init__(self, options: WriteOptions, sink: Sink, task: WriteTask) -> None:
         self._options = options
         self._sink = sink
         self._task = task
-        self._rows: Queue[Row | None] = Queue(_MAX_WAITING)  # that wait; None behind the last one
+        self._rows: Queue[Row | None] = Queue(_MAX_WAITING)  # the rows that wait; None after the last one
         self._given_up = False
         self._failed: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
         self._thread.start()
 
     def put(self, row: Row) -> None:
-        """Hand over a row; what has failed is raised."""
+        """Hand over a row, or raise the error that ended the thread."""
         self._hand_over(row)
         if self._failed is not None:
             raise self._failed
 
     def end(self, error: Exception | None) -> None:
-        """Wait until all is written; after an error of Spark or of ours, only until nothing more is sent."""
+        """Wait until all rows are written; after an error of Spark or of ours, only until nothing more is sent."""
         self._given_up = error is not None
         self._hand_over(None)
         self._thread.join()
@@ -161,7 +161,7 @@ class _Sending:
                 write_partition(self._options, self._task, self._batches(), self._sink)
         except _GivenUpError:
             pass
-        except Exception as error:  # it is raised where Spark waits
+        except Exception as error:  # put() or end() raises it, where Spark waits
             self._failed = error
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -178,7 +178,7 @@ class _Sending:
                 yield nothing
 
     def _take(self) -> list[Row | None]:
-        """Wait for rows for a while; return those that are sent together next."""
+        """Wait up to :data:`_QUIET` seconds for rows; return those that are sent together next."""
         rows: list[Row | None] = []
         with suppress(Empty):
             rows.append(self._rows.get(timeout=_QUIET))
@@ -192,7 +192,7 @@ class _GivenUpError(Exception):
 
 
 def _batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Return rows as columns of the types that the sink takes.
+    """Return rows as columns of the types that the sink accepts.
 
     Raises:
         SchemaError: a value is of another type.

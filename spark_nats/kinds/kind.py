@@ -1,4 +1,4 @@
-"""A kind of thing that a query can name, as a value: its options, its columns, and what reads and writes it."""
+"""A kind of thing that a query can name, as a value: its options, its columns, its readers and its writers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that can be done with a kind, such as to read it in a batch.
+    """One thing that can be done with a kind, such as reading it in a batch.
 
     Attributes:
         options: the dataclass of its options.
-        maker: what makes the reader or the writer that Spark wants of checked options and a schema, as
+        maker: the function or class that makes Spark's reader or writer from checked options and a schema, as
             ``module:name`` in this package; it is imported when it is needed.
     """
 
@@ -45,14 +45,14 @@ class Kind:
     """A kind of thing that a query can name.
 
     Attributes:
-        named_by: the options that name it. A query for which none of any kind's is set is about core NATS.
-        called: what one calls several of it, after "of"; empty for streams.
-        columns: what a row is, and which columns it may have, as DDL, by the values of the options that are set.
-        default_columns: the columns where no schema is given; all of them unless it is set.
-        read: how it is read in a batch; None where it cannot be; and so on.
-        needed: says of an option, and whether it is for writing, that it needs this kind.
-        unsuited: says of an option, and whether it is for writing, that it is not for this kind.
-        not_streamed: says of the options that are set why it is not read or written in streaming.
+        named_by: the options that name it. A query without any such option of any kind is about core NATS.
+        called: what error texts call several of it, with "of" before it; empty for streams.
+        columns: returns what a row is, and its possible columns as DDL, for the values of the options that are set.
+        default_columns: the columns when no schema is given, as DDL; all of them when empty.
+        read: how a batch reads it; None when it cannot. The other three are the same for their modes.
+        needed: returns the error that an option needs this kind; its second argument is whether the query writes.
+        unsuited: returns the error that an option is not for this kind, with the same arguments.
+        not_streamed: returns why streaming does not read or write it, for the options that are set.
         not_by_foreach: why :class:`~spark_nats.NatsForeachWriter` does not write it; None if it does.
     """
 
@@ -72,7 +72,7 @@ class Kind:
     not_by_foreach: Condition | None = None
 
     def operation(self, writing: bool, streaming: bool) -> Operation | None:
-        """Return how it is read or written; None where it cannot be."""
+        """Return how a mode reads or writes it; None when the mode cannot."""
         if writing:
             return self.write_stream if streaming else self.write
         return self.read_stream if streaming else self.read

@@ -1,4 +1,4 @@
-"""What every partition brings to its task."""
+"""What every partition carries to its task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_nats.client.options import ConnectionOptions
 class Partition(InputPartition):
     """What one task reads, and which servers the driver knows.
 
-    The reader itself comes to tasks as it was before it first connected.
+    Tasks get the reader itself in the state before it first connected.
 
     Attributes:
         announced: the servers that were announced to the driver, see :func:`~spark_nats.client.choosing.announced`.
@@ -24,11 +24,11 @@ class Partition(InputPartition):
     announced: str = field(default="", kw_only=True, repr=False)
 
     def arrive(self, options: ConnectionOptions) -> None:
-        """Take over what the driver knows."""
+        """Add the servers that the driver knows to those that this process knows."""
         add_announced(options, self.announced)
 
 
 def sent(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
-    """Return partitions with what this process knows of servers."""
+    """Return partitions with the announced servers that this process knows."""
     known = announced(options)
     return [replace(each, announced=known) if known else each for each in partitions]

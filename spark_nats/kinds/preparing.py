@@ -1,4 +1,4 @@
-"""What a sink does on the driver, before there are tasks: what would fail in every task and each of its attempts."""
+"""What a sink does on the driver before there are tasks, because it would fail in every attempt of every task."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from spark_nats.client.options import RetryOptions
 
 
 def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
-    """Prepare a micro-batch, unless its query has done so of late, and wait for servers that are away.
+    """Prepare a micro-batch, unless its query has done so recently, and wait for servers that are down.
 
-    Spark asks for a writer for each micro-batch, in a process of its own, and for another one when the tasks are done.
-    What fails there, because a server is away, would take the place of what has failed in a task.
+    Spark asks for a writer for each micro-batch, in a new process, and for another one when the tasks are done. There,
+    an error because a server is down would hide the error of a task.
 
     Args:
-        query: what tells the query from others of this program.
-        what: what it does, for the log.
+        query: a text that no other query of this program has.
+        what: what the query does, for the log.
         retries: how long to wait.
         prepare: what to do.
 
     Raises:
-        NatsError: it cannot be done.
+        NatsError: the preparation failed.
     """
     if sparkapi.ends_a_micro_batch():
         return

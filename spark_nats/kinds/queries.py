@@ -1,7 +1,7 @@
-"""Options become a query: of which kind it is, what it has of them, and what contradicts.
+"""Options become a query: its kind, its values, and the errors of options that do not fit together.
 
-It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS. It reads what
-an account holds with ``table``, and the objects of an object store with ``objectStore``.
+The option ``stream`` selects streams, ``bucket`` a KV bucket, ``objectStore`` an object store, and ``table`` the
+account's inventory, which can only be read. A query with none of them is about core NATS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Documented(NamedTuple):
 
 @cache
 def documented() -> dict[str, Documented]:
-    """Return all options by their names in lower case: first those that say how to connect, last those of core NATS."""
+    """Return all options by their names in lower case: first those of the connection, last those of core NATS."""
     found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
     for row in options_of(Connecting).values():
         found[row.name] = [(row, None, writing, True) for writing in (False, True)]
@@ -49,7 +49,7 @@ def documented() -> dict[str, Documented]:
     return {name.lower(): _documented(rows) for name, rows in found.items()}
 
 
-MODES = ((False, False), (False, True), (True, False), (True, True))  # whether it writes, and streams
+MODES = ((False, False), (False, True), (True, False), (True, True))  # whether it writes, and whether it streams
 
 
 def _documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documented:
@@ -75,10 +75,10 @@ def sections() -> dict[str, list[Documented]]:
 
 
 def parse(options: Given) -> Settings:
-    """Read the values, and the files that they name; what was read already is returned as it is.
+    """Read the values, and the files that they name; values that were read already are returned unchanged.
 
     Raises:
-        OptionError: one is unknown, has an invalid value, or contradicts another in any case.
+        OptionError: an option is unknown, has an invalid value, or contradicts another in any case.
     """
     if isinstance(options, Settings):
         return options
@@ -86,7 +86,7 @@ def parse(options: Given) -> Settings:
 
 
 def kind_of(given: Settings, writing: bool) -> Kind:
-    """Return of which kind a query is."""
+    """Return the kind of a query."""
     kinds = (kind for kind in reversed(KINDS) if kind.names(writing, False) & set(kind.named_by) & set(given.given))
     return next(kinds, KINDS[0])
 
@@ -95,7 +95,7 @@ def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Opera
     """Return how a query reads or writes, with its options.
 
     Raises:
-        OptionError: one of them does not apply, is missing, or two contradict each other.
+        OptionError: an option does not apply or is missing, or two options contradict each other.
     """
     kind = kind_of(given, writing)
     if kind is KINDS[0] and not writing and "subject" not in given.given:
@@ -111,10 +111,10 @@ def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Opera
 
 
 def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:
-    """Check that those of some options that are set are for such a query.
+    """Check that each of some options, if it is set, applies to such a query.
 
     Raises:
-        OptionError: one is not.
+        OptionError: an option does not apply.
     """
     for name in names:
         if name in given.given and (problem := misplaced_option(name, kind, writing, streaming)):
@@ -122,7 +122,7 @@ def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool,
 
 
 def misplaced_option(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
-    """Say why an option cannot be set in a query; None when it can."""
+    """Return why an option cannot be set in a query; None when it can."""
     if name in kind.names(writing, streaming):
         return None
     has = [each for each in KINDS if name in each.names(writing, True) | each.names(writing, False)]
@@ -145,7 +145,7 @@ def parse_read(options: Given, streaming: bool) -> Any:
     """Return the options of a read.
 
     Raises:
-        OptionError: one of them is invalid or does not apply, or two contradict each other.
+        OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
     return operation_of(parse(options), False, streaming)[1]
 
@@ -154,16 +154,16 @@ def parse_write(options: Given, streaming: bool) -> Any:
     """Return the options of a write.
 
     Raises:
-        OptionError: one of them is invalid or does not apply, or two contradict each other.
+        OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
     return operation_of(parse(options), True, streaming)[1]
 
 
 def check_where_to_write(given: Settings) -> None:
-    """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish.
+    """Check that some option is set: without any, rows would go to core NATS of this machine and vanish.
 
     Raises:
-        OptionError: none is.
+        OptionError: no option is set.
     """
     if not given.given:
         raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))

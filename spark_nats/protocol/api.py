@@ -1,4 +1,4 @@
-"""The wire of the JetStream API: subjects of its requests, and what an answer says (ADR-1)."""
+"""The wire format of the JetStream API: the subjects of requests and the JSON of answers (ADR-1)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def prefix_of_domain(domain: str) -> str:
 
 
 def domain_of(prefix: str) -> str:
-    """Return the JetStream domain whose API has such a prefix; empty where it is not that of a domain."""
+    """Return the JetStream domain that an API prefix belongs to; empty when it is not that of a domain."""
     found = re.fullmatch(r"\$JS\.([^.]+)\.API", prefix)
     return found[1] if found else ""
 
 
 def is_of_account(prefix: str) -> bool:
-    """Tell whether an API is of the account that one has logged in to, maybe in a domain, and not of another one."""
+    """Return whether an API prefix is that of the login's own account, in any domain, and not of another account."""
     return prefix == API_PREFIX or domain_of(prefix) != ""
 
 
 class Api(StrEnum):
-    """What can be asked for. Names of streams and consumers follow in the subject."""
+    """The operations of the API; names of streams and consumers follow them in the subject."""
 
     ACCOUNT_INFO = "INFO"
     STREAM_INFO = "STREAM.INFO"
@@ -49,18 +49,18 @@ class Api(StrEnum):
     DIRECT_GET = "DIRECT.GET"
 
     def about(self, *names: str) -> str:
-        """Return the operation as it stands in a subject and in messages, such as ``STREAM.INFO.ORDERS``."""
+        """Return the operation with names, as in subjects and error messages, such as ``STREAM.INFO.ORDERS``."""
         return ".".join([self.value, *names])
 
     @property
     def answer_type(self) -> str:
-        """What JetStream says as the ``type`` of each answer to it, errors included."""
+        """The ``type`` that JetStream sets in each answer to the operation, errors included."""
         name = "account_info" if self is Api.ACCOUNT_INFO else self.value.lower().replace(".", "_")
         return f"io.nats.jetstream.api.v1.{name}_response"
 
 
 class ErrCode(IntEnum):
-    """``err_code`` of the errors that are told apart (the server's ``errors.json``)."""
+    """Values of ``err_code`` that this package distinguishes (the server's ``errors.json``)."""
 
     CLUSTER_NOT_ASSIGNED = 10007
     CLUSTER_NOT_AVAILABLE = 10008
@@ -127,9 +127,9 @@ NOT_READY = frozenset(
         ErrCode.LAST_SEQUENCE_NOT_READY,
     }
 )
-"""What is answered while a server starts, a leader is elected, or the servers of a stream are away."""
+"""Errors that a server returns while it starts, a leader is elected, or the servers of a stream are down."""
 NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
-"""There is no JetStream; or it has not started yet, or the server has turned it off because its disk is full."""
+"""JetStream is off: it is not enabled, has not started yet, or the server stopped it because its disk is full."""
 
 
 _UNAVAILABLE = 503  # a `code`: JetStream is not ready, or has no resources
@@ -139,8 +139,8 @@ class ApiError(NamedTuple):
     """The error object of an answer."""
 
     code: int  # class of the error, as in HTTP
-    err_code: int  # the exact error; 0 where an old server does not say
-    description: str  # the server's words, fit to be shown
+    err_code: int  # the exact error; 0 when an old server omits it
+    description: str  # the server's text, made printable
 
     @property
     def transient(self) -> Transient:
@@ -153,7 +153,7 @@ class ApiError(NamedTuple):
 
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
-    """Return an answer's JSON object, or the error in it; ValueError when it is no object, or no error of the API's."""
+    """Return an answer's JSON object, or the error in it; ValueError when it is no object or the error is malformed."""
     return _error_or(parse_document(payload))
 
 
@@ -177,14 +177,14 @@ def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
 
 
 def subjects_query(pattern: str) -> dict[str, Any]:
-    """Return the body of a request for a stream's state that asks for its subjects which match a filter."""
+    """Return the body of a request for a stream's state that lists its subjects matching a filter."""
     return {"subjects_filter": pattern}
 
 
 def message_query(sequence: int | None, subject: str, whole: bool) -> dict[str, Any]:
-    """Return the body of a request for a message that matches a filter: the first one from a sequence on, or the last.
+    """Return the body of a request for the first message from a sequence on that matches a filter, or for the last one.
 
-    Its headers are left out unless it is wanted ``whole``.
+    A ``sequence`` of None requests the last message. Only a ``whole`` message includes its headers.
     """
     last = {"last_by_subj": subject}
     what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}
@@ -195,11 +195,10 @@ def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat:
     """Return the body of a pull request (ADR-13).
 
     Args:
-        messages: most messages.
-        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.reading.pulls.sizes_of` does; None for any
-            number.
-        expires: seconds that the request lives.
-        heartbeat: seconds after which the server says that it has nothing to send; at most half of ``expires``.
+        messages: maximum number of messages.
+        max_bytes: maximum bytes, counted as by :func:`~spark_nats.jetstream.reading.pulls.sizes_of`; None for no limit.
+        expires: seconds until the request expires.
+        heartbeat: seconds without a message after which the server sends a heartbeat; at most half of ``expires``.
     """
     body = {"batch": messages, "expires": int(expires * 10**9), "idle_heartbeat": int(heartbeat * 10**9)}  # nanoseconds
     if max_bytes is not None:
@@ -211,11 +210,11 @@ def encode_direct_get(sequence: int, messages: int, max_bytes: int, subject: str
     """Return the body of a batched direct get (ADR-31).
 
     Args:
-        sequence: of the first message that is wanted.
-        messages: most messages.
-        max_bytes: bytes of subjects, headers and payloads behind which no further message is sent; the first one is
-            sent in any case.
-        subject: only what matches this subject or wildcard; everything when None.
+        sequence: first sequence to return.
+        messages: maximum number of messages.
+        max_bytes: bytes of subjects, headers and payloads after which the server ends the batch; it sends the first
+            message in any case.
+        subject: return only messages that match this subject or wildcard; all when None.
     """
     body: dict[str, Any] = {"seq": sequence, "batch": messages, "max_bytes": max_bytes}
     if subject is not None:

@@ -1,4 +1,4 @@
-"""Array arithmetic on bytes: the few operations that decoder, headers and acknowledgements are made of.
+"""Array arithmetic on bytes: the few operations that the decoder, the headers and the acknowledgements build on.
 
 All of them work on a whole column at once. A column of byte strings is either *spans* (start and end positions in a
 larger buffer) or *packed* (one contiguous buffer and ``n + 1`` offsets, which is Arrow's own layout).
@@ -6,8 +6,8 @@ larger buffer) or *packed* (one contiguous buffer and ``n + 1`` offsets, which i
 Numbers are read eight characters at a time, as one word of 64 bits: "SIMD within a register" (SWAR), as described by
 Daniel Lemire, "Quickly parsing eight digits" (2018), and applied here to a NumPy array of words.
 
-What guards each of them is the benchmark's row "codec: decode JetStream deliveries" and, for payloads that look like
-messages, "codec: decode payloads full of CRLF and fake frames".
+The benchmark's row "codec: decode JetStream deliveries" guards their cost and, for payloads that look like messages,
+"codec: decode payloads full of CRLF and fake frames".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Arrow's own pool keeps tens of megabytes of freed pages, which a worker of Spark's would be seen to grow by.
+# Arrow's default pool keeps tens of megabytes of freed pages, by which a Spark worker would grow.
 _POOL = pa.system_memory_pool()
 _NO_POSITIONS: Positions = np.empty(0, np.int64)
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
@@ -35,9 +35,9 @@ _OVER_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
-# Arrow imports pandas, where it is installed, to look at any value that is handed to it as Python's or NumPy's. What
-# reads or writes is made of buffers instead, constants included: a Python process that Spark starts for a moment should
-# not pay for that.
+# Arrow imports pandas, if installed, to inspect any Python or NumPy value that it gets. So everything here builds
+# arrays from buffers, constants included: a Python process that Spark starts for a moment should not pay for that
+# import.
 
 
 def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
@@ -56,14 +56,14 @@ def values_of(column: pa.Array) -> Positions:
 
 
 def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return the values of a column of 64 bit floating point numbers; any where it is null."""
+    """Return the values of a column of 64 bit floating point numbers; undefined where it is null."""
     if len(column) == 0:
         return np.empty(0)
     return np.frombuffer(column.buffers()[1])[column.offset : column.offset + len(column)]
 
 
 def lengths_of(column: pa.Array) -> Positions:
-    """Return how many bytes each element of a string or binary column has; none where it is null."""
+    """Return the length in bytes of each element of a string or binary column; 0 where it is null."""
     lengths = np.diff(packed(column)[1])
     return lengths * flags_of(column.is_valid()) if column.null_count else lengths
 
@@ -104,7 +104,7 @@ def repeated(text: str, rows: int) -> pa.StringArray:
 def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     """Copy the spans ``[start, end)`` of ``buffer`` into a binary array.
 
-    The spans must be in rising order and must not overlap. Then starts and ends, interleaved, are the offsets of
+    The spans must be ascending and must not overlap. Then starts and ends, interleaved, are the offsets of
     a binary array over ``buffer`` in which every second element is wanted, and Arrow does the copying.
     """
     n = len(start)
@@ -129,9 +129,9 @@ def packed(array: pa.Array) -> tuple[Bytes, Positions]:
 
 
 def rare_positions(mask: Mask) -> Positions:
-    """Return where ``mask`` is set; faster than NumPy's search where that is seldom, once in many bytes.
+    """Return where ``mask`` is set; faster than NumPy's search when few flags are set, one in many bytes.
 
-    Words of eight flags are looked at first, and then the flags of those that are not zero.
+    It checks words of eight flags first, and then the flags of the nonzero words.
     """
     whole = len(mask) // 8 * 8
     words = mask[:whole].view(np.uint64)
@@ -149,7 +149,7 @@ def load_words(buffer: Bytes, position: Positions) -> npt.NDArray[np.uint64]:
 
 
 def words_of(text: bytes) -> list[tuple[int, np.uint64]]:
-    """Return eight bytes or more as :func:`load_words` does, each word behind its place; the last may overlap."""
+    """Return eight bytes or more as words with their positions, as :func:`load_words` does; the last may overlap."""
     places = [*range(0, len(text) - 8, 8), len(text) - 8]
     return [(i, np.uint64(int.from_bytes(text[i : i + 8], "little"))) for i in places]
 
@@ -158,8 +158,8 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
     """Parse the ASCII decimal number in each span.
 
     Returns:
-        The values, and which spans were numbers: one to nineteen digits and nothing else. The value of a span
-        that is not a number means nothing.
+        The values, and a mask of the spans that are numbers: one to nineteen digits and nothing else. The value of a
+        span that is not a number is undefined.
     """
     if len(start) == 0:
         return _NO_POSITIONS, np.empty(0, np.bool_)
@@ -174,7 +174,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
         digits = np.minimum(np.maximum(length - (reach - 8), 0), 8)
         word = (load_words(buffer, end - reach) ^ _ZEROS) & _KEEP[digits]
         if (word == word[0]).all():
-            word = word[:1]  # the leading digits of times and sequences stay the same for long: converted once
+            word = word[:1]  # neighbouring times and sequences share their leading digits: convert them once
         valid &= (((word + _OVER_NINE) | word) & _HIGH_BITS) == 0
         value += _fold_digits(word) * np.uint64(scale)
         if longest <= reach:
@@ -185,14 +185,14 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
 
 
 def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positions]:
-    """Parse the ASCII decimal number that ends at each position, which is at least 8, wherever it begins.
+    """Parse the ASCII decimal number that ends at each position; positions are at least 8.
 
     Returns:
-        The value of the last eight digits or fewer, and how many there are: 0 where there is no number, 8 where
-        there are eight or more.
+        The value of up to eight last digits, and their number: 0 where there is no number, 8 where there are eight
+        digits or more.
     """
     word = load_words(buffer, end - 8) ^ _ZEROS
-    other = (((word & ~_HIGH_BITS) + _OVER_NINE) | word) & _HIGH_BITS  # marks the bytes that are no digits
+    other = (((word & ~_HIGH_BITS) + _OVER_NINE) | word) & _HIGH_BITS  # marks the bytes that are not digits
     other |= other >> np.uint64(8)  # and from here on every byte before one as well
     other |= other >> np.uint64(16)
     other |= other >> np.uint64(32)
@@ -203,7 +203,7 @@ def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positio
 
 
 def _fold_digits(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Make a number of eight digit values, the most significant in the lowest byte: pairs, then fours, then all.
+    """Combine eight digit values into a number, the most significant in the lowest byte: pairs, then fours, then all.
 
     Three multiplications, after Lemire (see the head of this module).
     """
@@ -226,7 +226,7 @@ class Fields(NamedTuple):
         return np.repeat(np.arange(len(self.per_row)), self.per_row)
 
     def at(self, k: int | Positions) -> Positions:
-        """Return the position of each row's ``k``-th separator (any position where it has fewer)."""
+        """Return the position of each row's ``k``-th separator (undefined where it has fewer)."""
         if len(self.position) == 0:
             return np.zeros(len(self.first), np.int64)
         found: Positions = self.position[np.minimum(self.first + k, len(self.position) - 1)]
@@ -234,13 +234,13 @@ class Fields(NamedTuple):
 
 
 def split(is_separator: Mask, offsets: Positions) -> Fields:
-    """Find the separators of each row of a packed column, where ``is_separator`` tells of each byte."""
+    """Find the separators of each row of a packed column, in which ``is_separator`` marks them."""
     rows = len(offsets) - 1
     if rows == 0:
         return Fields(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS)
     width = len(is_separator) // rows
     if width and (offsets[1:] - offsets[:-1] == width).all():
-        # Rows of one length often have one layout, as acknowledgement subjects do: then one row is searched.
+        # Rows of equal length often have the same layout, as acknowledgement subjects do: then one search is enough.
         grid = is_separator.reshape(rows, width)
         if (grid == grid[0]).all():
             layout = np.flatnonzero(grid[0])
@@ -248,7 +248,7 @@ def split(is_separator: Mask, offsets: Positions) -> Fields:
             return Fields(position, np.arange(rows) * len(layout), np.full(rows, len(layout)))
     position = np.flatnonzero(is_separator)
     each, rest = divmod(len(position), rows)
-    # Else nearly always each row has the same number: no search is needed then, only the proof that it is so.
+    # Otherwise nearly always each row has the same number of separators: then a check of that replaces the search.
     if (
         rest == 0
         and each > 0
@@ -261,14 +261,14 @@ def split(is_separator: Mask, offsets: Positions) -> Fields:
 
 
 def rows_with(marked: Positions, offsets: Positions) -> Mask:
-    """Tell which rows of a packed column have one of the marked bytes."""
+    """Return a mask of the rows of a packed column that have one of the marked bytes."""
     found = np.zeros(len(offsets) - 1, np.bool_)
     found[np.searchsorted(offsets[1:], marked, "right")] = True
     return found
 
 
 def offsets_of(row: Positions, rows: int) -> Positions:
-    """Return the ``rows + 1`` offsets of a list column whose elements belong to the rows ``row``, which rise."""
+    """Return the ``rows + 1`` offsets of a list column whose elements belong to the ascending rows ``row``."""
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
     return offsets
@@ -278,14 +278,14 @@ class Text(NamedTuple):
     """Byte strings as text."""
 
     values: pa.StringArray
-    replaced: Positions = _NO_POSITIONS  # rows whose bytes are not UTF-8, which U+FFFD stands for now; seldom any
+    replaced: Positions = _NO_POSITIONS  # rows with bytes that are not UTF-8, replaced by U+FFFD; rarely any
 
 
 def to_text(array: pa.BinaryArray) -> Text:
-    """Make text of a column without nulls. What is not UTF-8 becomes U+FFFD, so one odd message cannot stop a query."""
+    """Decode a column without nulls, with U+FFFD for what is not UTF-8, so that one bad message cannot stop a query."""
     data, offsets = packed(array)
     if not (data & 0x80).any():
-        return Text(array.view(pa.string()))  # ASCII needs no further look
+        return Text(array.view(pa.string()))  # ASCII needs no further check
     try:
         return Text(array.cast(pa.string()))
     except pa.ArrowInvalid:
@@ -294,9 +294,9 @@ def to_text(array: pa.BinaryArray) -> Text:
 
 
 def _replacing(data: Bytes, offsets: Positions) -> pa.StringArray:
-    """Decode all rows at once as Python does it; an LF behind each row keeps it apart from the next one."""
+    """Decode all rows at once with Python's decoder; an LF after each row separates it from the next."""
     ends = offsets[1:] + np.arange(len(offsets) - 1)
     lines = np.insert(data, offsets[1:], _LF)
     decoded = np.frombuffer(lines.tobytes().decode("utf-8", "replace").encode(), np.uint8)
-    feeds = np.flatnonzero(decoded == _LF)[np.cumsum(lines == _LF)[ends] - 1]  # an LF within a row is one after it, too
+    feeds = np.flatnonzero(decoded == _LF)[np.cumsum(lines == _LF)[ends] - 1]  # decoding keeps the LFs within rows
     return gather(decoded, np.append(0, feeds[:-1] + 1), feeds).view(pa.string())

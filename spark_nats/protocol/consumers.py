@@ -1,4 +1,4 @@
-"""Consumers on the wire of the API: how they are configured, and what a server says of one."""
+"""Consumers on the wire of the API: their configuration, and their state as servers report it."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from spark_nats.protocol.documents import integer_at, positive_at, string_at, te
 
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
-"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
+"""Nanoseconds without a request after which the server deletes one of our consumers."""
 _NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """State of a consumer, as a server says it.
+    """State of a consumer, as a server reports it.
 
-    An ephemeral one of ours has one replica, unless it is of an interest stream, which the server puts on any member of
-    the stream's group. That member may lag behind the stream's leader, so what it says of the end of the stream proves
-    nothing.
+    Our ephemeral consumers have one replica, except on interest streams. The server places that replica on any member
+    of the stream's group. The member may lag behind the stream's leader, so its report about the end of the stream
+    proves nothing.
     """
 
     name: str
     config: dict[str, Any]  # its whole configuration
-    begins: int  # sequence at which it looks for the next message
-    deliveries: int  # how many it has made
-    floor: int  # sequence before which it holds nothing
-    pending: int  # how many messages its replica has for it
-    max_batch: int | None  # most messages that the server lets one pull request ask for; None for no limit
-    leader: str  # name of the server that it lives on; empty where there is no cluster
+    begins: int  # stream sequence from which on it looks for the next message
+    deliveries: int  # number of its deliveries so far
+    floor: int  # stream sequence after its acknowledgement floor
+    pending: int  # messages that its replica has still to deliver
+    max_batch: int | None  # most messages that one pull request may ask for; None for no limit
+    leader: str  # name of the server that leads it; empty without a cluster
 
     @property
     def acknowledged(self) -> int:
-        """The sequence before which all is done: acknowledged, or delivered where nothing has to be acknowledged."""
+        """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements."""
         return self.begins if self.config.get("ack_policy") == "none" else self.floor
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What its makers have noted on it."""
+        """Its metadata; empty when it has none."""
         metadata = self.config.get("metadata")
         return metadata if isinstance(metadata, dict) else {}
 
     @property
     def start(self) -> int | None:
-        """The sequence from which on it was made to deliver; None where that is not given."""
+        """The start sequence in its configuration; None when there is none."""
         return positive_at(self.config, "opt_start_seq")
 
     @property
     def inactive_threshold(self) -> int | None:
-        """After how many nanoseconds without a request the server deletes it; None where it never does."""
+        """Nanoseconds without a request after which the server deletes it; None when it never does."""
         return positive_at(self.config, "inactive_threshold")
 
     @property
     def is_never_pulled(self) -> bool:
-        """Whether it is a durable that is configured as :func:`durable_config` does it."""
+        """Whether its configuration is one that :func:`durable_config` makes."""
         return {name: self.config.get(name) for name in _NEVER_PULLED} == _NEVER_PULLED
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The subjects that it has; none when it has all."""
+        """Its filter subjects; empty for all subjects."""
         return filters_of(self.config)
 
 
 def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
-    """Return the state of a stream's consumer that an answer tells, or raise a :class:`ValueError`."""
+    """Return the state of a stream's consumer from an answer, or raise a :class:`ValueError`."""
     config = answer.get("config")
     if answer.get("name") != name:  # it becomes part of subjects
         raise ValueError("it is about another consumer or none")
@@ -93,7 +93,7 @@ def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: 
 
 
 def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
-    """Return the subjects of a consumer that is configured so; none when it has all."""
+    """Return the filter subjects in a consumer's configuration; empty for all subjects."""
     several = config.get("filter_subjects")
     if isinstance(several, list) and several:
         return tuple(map(str, several))
@@ -101,13 +101,13 @@ def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def name_in(entry: Any) -> str:
-    """Return of which stream or consumer an entry of a list is."""
-    # A consumer that is offline has its name in its configuration only.
+    """Return the name of the stream or consumer that an entry of a list describes."""
+    # An offline consumer has its name only in its configuration.
     return text_at(entry, "name") or text_at(entry, "config", "name") or string_at(entry, "config", "durable_name")
 
 
 def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
-    """Return the configuration of a consumer, see :func:`~spark_nats.jetstream.consuming.consumers.create_consumer`."""
+    """Return the configuration for :func:`~spark_nats.jetstream.consuming.consumers.create_consumer`."""
     config: dict[str, Any] = {
         "ack_policy": "none",
         "mem_storage": True,
@@ -127,14 +127,14 @@ def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bo
 
 
 def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], **more: str) -> dict[str, Any]:
-    """Return the configuration of a durable for some subjects, or all when there are none, from which nobody pulls."""
+    """Return the configuration of a durable that nobody pulls from; ``filters`` are its subjects, all when empty."""
     chosen = {"filter_subjects": list(filters)} if filters else {}
     given = {field: value for field, value in _NEVER_PULLED.items() if value is not None}
     return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
 
 
 def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
-    """Say why a durable is none that we have made for some subjects, with a mark in its metadata; empty if it is."""
+    """Return why a durable is not ours, with this mark in its metadata and these filters; empty when it is ours."""
     if mark not in found.metadata:
         return f"was not made by spark-nats{what_for}"
     same = sorted(found.filters) == sorted(filters)
@@ -142,19 +142,19 @@ def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: s
 
 
 def shorten(config: dict[str, Any], stream: dict[str, Any]) -> bool:
-    """Have a consumer live no longer without a request than its stream allows, by its configuration; tell if it did."""
-    limit = longest_inactivity(stream)
+    """Lower a consumer's inactive threshold to what its stream allows; return whether the configuration changed."""
+    limit = max_inactivity(stream)
     if limit is None or limit >= config["inactive_threshold"]:
         return False
     config["inactive_threshold"] = limit
     return True
 
 
-def longest_inactivity(stream: dict[str, Any]) -> int | None:
-    """Return for how many nanoseconds without a request a stream of this configuration lets consumers live, at most."""
+def max_inactivity(stream: dict[str, Any]) -> int | None:
+    """Return the longest inactive threshold that a stream allows its consumers, in nanoseconds; None for no limit."""
     return positive_at(stream, "consumer_limits", "inactive_threshold")
 
 
 def creation(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:
-    """Return the body of a request to make a consumer, with an ``action`` if there is one."""
+    """Return the body of a request to create a consumer, with an ``action`` if there is one."""
     return {"stream_name": stream, "config": config, **more}

@@ -1,7 +1,7 @@
 """The operations that are one line: INFO, CONNECT, SUB, UNSUB, PING, PONG, +OK, -ERR.
 
-INFO and CONNECT carry JSON. Their fields are those of the client protocol's tables; what a server sends beyond them
-is ignored, as the protocol asks.
+INFO and CONNECT carry JSON. Their fields are those of the client protocol's tables; all other fields from a server are
+ignored, as the protocol requires.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from spark_nats.protocol.subjects import filter_violation, queue_violation
 PING = b"PING\r\n"
 PONG = b"PONG\r\n"
 MAX_CONTROL_LINE = 4096
-"""Most bytes between an operation's name and the end of its line, unless the server is configured otherwise.
+"""A server's default limit on the bytes between an operation's name and the end of its line.
 
-It ends the connection of a client that sends more, and does not say how many it takes.
+The server closes the connection of a client that exceeds the limit. It does not announce it.
 """
 
 
 class Op(StrEnum):
-    """What a server sends besides messages."""
+    """The operations other than messages that a server sends."""
 
     INFO = "INFO"
     PING = "PING"
@@ -45,7 +45,7 @@ class Control(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What a server says of itself in INFO.
+    """The fields of INFO, by which a server describes itself.
 
     A field that the server leaves out has the protocol's default: false, zero, empty.
     """
@@ -76,7 +76,7 @@ class ServerInfo:
     domain: str = ""
 
     def is_older_than(self, major: int, minor: int, patch: int = 0) -> bool:
-        """Tell whether its version is older than a release; one that does not say is not."""
+        """Return whether the server's version is older than a release; False when the server reports none."""
         found = re.match(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
         return found is not None and (int(found[1]), int(found[2]), int(found[3] or 0)) < (major, minor, patch)
 
@@ -86,7 +86,7 @@ _READERS: dict[type, Callable[..., Any]] = {bool: boolean_at, int: integer_at, s
 
 
 def parse_info(argument: bytes) -> ServerInfo:
-    """Parse the JSON of an INFO line; ProtocolError when it is none, or a field has another type than it should."""
+    """Parse the JSON of an INFO line; ProtocolError when it is invalid or a field has the wrong type."""
     try:
         document = parse_document(argument)
         if "ssl_required" in document:  # the name of tls_required before 2016
@@ -101,7 +101,7 @@ def parse_info(argument: bytes) -> ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """What a client says of itself in CONNECT.
+    """The fields of CONNECT, by which a client describes itself.
 
     ``echo`` false asks the server not to deliver this connection's own messages to it. (The older protocol pages
     say the opposite; the current page and the server agree on this.)
@@ -125,7 +125,7 @@ class ConnectOptions:
     nkey: str | None = None
 
     def encode(self) -> bytes:
-        """Return the CONNECT line. Fields that are None are left out."""
+        """Return the CONNECT line, without the fields that are None."""
         document = {
             "pass" if f.name == "password" else f.name: value
             for f in fields(self)
@@ -135,7 +135,7 @@ class ConnectOptions:
 
 
 def encode_sub(subject: str, sid: int, queue: str | None = None) -> bytes:
-    """Return a SUB line; ValueError when the subject or the queue group would not be one field of it."""
+    """Return a SUB line; ValueError when the subject or the queue group is not valid as one field of it."""
     if violation := filter_violation(subject):
         raise ValueError(f"subject {subject!r} {violation}")
     if queue is None:
@@ -146,7 +146,7 @@ def encode_sub(subject: str, sid: int, queue: str | None = None) -> bytes:
 
 
 def encode_unsub(sid: int, max_msgs: int | None = None) -> bytes:
-    """Return an UNSUB line; with ``max_msgs`` the server unsubscribes by itself after so many messages."""
+    """Return an UNSUB line; with ``max_msgs`` the server unsubscribes after that number of messages."""
     return f"UNSUB {sid}\r\n".encode() if max_msgs is None else f"UNSUB {sid} {max_msgs}\r\n".encode()
 
 
@@ -157,33 +157,33 @@ class ErrorKind(Enum):
     REJECTED = auto()  # one operation is not valid
     LIMITED = auto()  # one operation exceeds a limit that others share
     AUTHORIZATION = auto()  # the credentials are refused
-    OVERLOADED = auto()  # there are too many connections, or this one takes too little of what it is sent
-    MISUSE = auto()  # what this server does not take was sent to it, or it is not for clients
+    OVERLOADED = auto()  # the server has too many connections, or this client is a slow consumer
+    MISUSE = auto()  # the client sent what this server does not accept, or the port is not for clients
     FATAL = auto()  # anything else
 
     @property
     def closes(self) -> bool:
-        """Whether the server closes the connection after it."""
+        """Whether the server closes the connection after the error."""
         return self not in (ErrorKind.PERMISSIONS, ErrorKind.REJECTED, ErrorKind.LIMITED)
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same may succeed another time, with the same credentials and permissions."""
+        """Whether the operation may succeed later, with the same credentials and permissions."""
         return self in (ErrorKind.LIMITED, ErrorKind.OVERLOADED, ErrorKind.FATAL)
 
     @property
     def needs_backoff(self) -> bool:
-        """Whether the server asks for less: whoever tries again should wait before the first time."""
+        """Whether the server asks for less load: a client should wait before its first retry."""
         return self in (ErrorKind.LIMITED, ErrorKind.OVERLOADED)
 
 
-# How each kind begins, in lower case: the protocol lists these, and the server has a few more of the same kind.
+# How the texts of each kind begin, in lower case: those that the protocol lists, and a few more of the server's.
 _ERRORS = {
     "permissions violation": ErrorKind.PERMISSIONS,
     "invalid subject": ErrorKind.REJECTED,
     "invalid publish subject": ErrorKind.REJECTED,
     "maximum subscriptions exceeded": ErrorKind.LIMITED,
-    "authorization timeout": ErrorKind.FATAL,  # the login took too long, which is no word about the credentials
+    "authorization timeout": ErrorKind.FATAL,  # the login took too long; the credentials may be right
     "authentication timeout": ErrorKind.FATAL,
     "authorization": ErrorKind.AUTHORIZATION,
     "authentication": ErrorKind.AUTHORIZATION,
@@ -204,7 +204,7 @@ _ERRORS = {
 
 
 def error_text(argument: bytes) -> str:
-    """Return the text of an -ERR line without its quotes, fit to be shown."""
+    """Return the text of an -ERR line without its quotes, made printable."""
     return printable(argument.decode("utf-8", "replace").strip().strip("'"))
 
 

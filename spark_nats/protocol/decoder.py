@@ -8,10 +8,10 @@ and then the guesses are *verified*: a frame counts only if it begins exactly wh
 inside a payload that looks like a message is never reached that way.
 
 Where a verified frame is not followed by a good candidate (a control line, tabs or several spaces between fields, a
-torn frame, an error), one step is taken by :meth:`_Scan._step`, which reads the protocol's grammar as it is written,
-and the guesses go on from there. So the guess can cost time but not correctness: whatever it does not recognise,
-the grammar decides, and only the grammar raises errors. A chunk of a few frames is read by the grammar from the
-beginning: an answer to a request would wait ten times as long for the arrays.
+torn frame, an error), :meth:`_Scan._step` takes one step by the protocol's grammar as it is written, and the guesses
+continue from there. So a guess can cost time but not correctness: the grammar decides whatever the guess does not
+recognise, and only the grammar raises errors. The grammar alone reads chunks of a few frames: with arrays, the answer
+to a request would take ten times as long.
 
 The benchmark's rows "codec: decode ..." guard the cost: of deliveries, of headers, and of hostile payloads.
 """
@@ -38,9 +38,9 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.messages import Messages, Span
 
-MAX_LINE = 64 * 1024  # bytes that a control line may have; servers take 4 KiB, but INFO with many of them is longer
-MAX_MESSAGE = 64 * 1024 * 1024  # bytes that a message may have, with headers: the most that a server can carry
-SMALL = 4 * 1024  # bytes of a chunk of which frame after frame is taken; array arithmetic pays in larger ones
+MAX_LINE = 64 * 1024  # most bytes of a control line; servers accept 4 KiB, but an INFO with many servers is longer
+MAX_MESSAGE = 64 * 1024 * 1024  # most bytes of a message with its headers: the most that a server can carry
+SMALL = 4 * 1024  # bytes up to which a chunk is read frame by frame; array arithmetic pays off in larger ones
 
 _CR, _LF, _SPACE, _TAB = b"\r\n \t"
 _FOUR_LETTERS = np.uint32(0x20202020)  # or-ed to four ASCII letters it makes them lower case
@@ -78,10 +78,10 @@ class Decoder:
         self._needed = 1  # bytes that must be there before anything new can be decoded
 
     def feed(self, data: bytes) -> Decoded:
-        """Decode what ``data`` completes. What remains incomplete is kept for the next call.
+        """Decode what ``data`` completes, and keep the incomplete rest for the next call.
 
         Raises:
-            ProtocolError: the bytes are not the protocol. The connection is then of no more use.
+            ProtocolError: the bytes are not the protocol; the connection has to be closed.
         """
         self._pending.append(data)
         self._pending_size += len(data)
@@ -98,12 +98,12 @@ class Decoder:
 
 
 def frame_ends(wire: bytes) -> Positions:
-    """Return where each message's frame ends in bytes that are whole frames, control lines between them included."""
+    """Return the end of each message's frame in bytes that are whole frames, with or without control lines between."""
     return Decoder().feed(wire).messages.payload.end + 2
 
 
 def _messages(buffer: Bytes, table: Positions) -> Messages:
-    """Return the messages of a table of frames, which has a row for each of these positions in the chunk.
+    """Return the messages of a table of frames, which has a row for each kind of position in the chunk.
 
     The header ends where the payload begins, the frame ends two bytes after the payload.
     """
@@ -118,7 +118,7 @@ _NOTHING = _messages(np.empty(0, np.uint8), _NO_FRAMES)
 
 
 class _Scan:
-    """One pass over one chunk. After :meth:`run` all before ``position`` is decoded."""
+    """One pass over one chunk; after :meth:`run`, everything before ``position`` is decoded."""
 
     def __init__(self, chunk: bytes, max_line: int, max_message: int) -> None:
         self.chunk = chunk
@@ -129,7 +129,7 @@ class _Scan:
         self.needed = 1
         self.controls: list[tuple[int, Control]] = []
         self._tables: list[Positions] = []
-        self._rows: list[tuple[int, ...]] = []  # frames behind those of the tables
+        self._rows: list[tuple[int, ...]] = []  # frames after those of the tables
         self._count = 0
 
     def run(self) -> None:
@@ -164,7 +164,7 @@ class _Scan:
         self.position = int(frames[-1, -1]) + 2
 
     def _step(self) -> bool:
-        """Take one frame by the grammar. False when it is not complete yet."""
+        """Take one frame by the grammar; return False when it is not complete yet."""
         start = self.position
         available = len(self.chunk) - start
         eol = self.chunk.find(b"\r\n", start, start + self.max_line + 2)
@@ -213,21 +213,21 @@ class _Scan:
 
 
 class _Guess:
-    """The places in a chunk that look like messages, parsed but not yet believed.
+    """The places in a chunk that look like messages, parsed but not yet verified.
 
-    What is cheap is checked first, for every line that looks like a message's: that it ends in a size, and that a CRLF
-    stands where the frame would end. What then lies inside the frame before it is dropped too. So a payload full of
-    lines that look like messages costs little more than any other, and only what is left is parsed in full.
+    The cheap checks come first, for every line that looks like a message's: it ends in a size, and a CRLF stands where
+    the frame would end. A candidate inside the frame before it is dropped too. So a payload full of lines that look
+    like messages costs little more than any other, and only the remaining candidates are parsed in full.
     """
 
     def __init__(self, buffer: Bytes, max_line: int, max_message: int) -> None:
-        # The candidates that are left: where they begin, whether the whole line is as it should be, and their columns;
-        # and of which ones the next does not follow at once.
+        # The remaining candidates: their starts, whether their whole lines are valid, and their columns; and the
+        # indexes of those that the next candidate does not directly follow.
         self._start: Positions = _NO_POSITIONS
         self._good: Mask = np.empty(0, np.bool_)
         self._table: Positions = _NO_FRAMES
         self._stops: Positions = _NO_POSITIONS
-        # A line begins behind each and ends before the next.
+        # A line begins after each LF and ends before the next.
         feeds = np.concatenate([_BEFORE_FIRST, rare_positions(buffer == _LF)])
         chosen = np.flatnonzero(np.diff(feeds) >= _MIN_LINE + 2)
         if len(chosen) == 0:
@@ -262,7 +262,7 @@ class _Guess:
             & (offsets[1:] - last - 1 == digits)
         )
         doubled = np.flatnonzero(np.diff(fields.position) == 1)
-        if len(doubled):  # two separators in a row: an empty field, which is for the grammar
+        if len(doubled):  # two separators in a row: an empty field, which is left to the grammar
             good[np.searchsorted(offsets[1:], fields.position[doubled + 1], "right")] = False
         first_byte = line_end + 2
         payload = first_byte
@@ -293,7 +293,7 @@ class _Guess:
         self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
 
     def chain_from(self, position: int) -> Positions:
-        """Return the unbroken run of good frames of which the first begins at ``position``; may be empty."""
+        """Return the unbroken run of good frames that begins at ``position``; may be empty."""
         first = int(np.searchsorted(self._start, position))
         if first == len(self._start) or self._start[first] != position:
             return _NO_FRAMES
@@ -303,6 +303,6 @@ class _Guess:
 
 
 def _excerpt(data: bytes) -> str:
-    """Show the beginning of what a server sent, safe to print."""
-    # No further than to a password, should a peer send our own CONNECT back.
+    """Return the beginning of what a server sent, safe to print."""
+    # Short enough to leave out a password, should a peer send our own CONNECT back.
     return repr(data[:60])[1:] + ("…" if len(data) > 60 else "")

@@ -5,8 +5,8 @@ Two forms are in use (ADR-15)::
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time ns>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.….<pending>[.<token>]
 
-Names have no dots, so the number of tokens tells them apart. The benchmark's row "codec: decode JetStream deliveries"
-guards the cost.
+Names have no dots, so the number of tokens distinguishes the forms. The benchmark's row "codec: decode JetStream
+deliveries" guards the cost.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Delivery(NamedTuple):
     stream_sequence: int
     consumer_sequence: int  # rises by one from message to message
     timestamp: int  # when the server stored the message, in nanoseconds since 1970 UTC
-    pending: int  # how many messages the consumer had still to deliver
+    pending: int  # messages that the consumer still had to deliver
 
 
 class Deliveries:
-    """Metadata of a batch of JetStream deliveries by their reply subjects. A column is parsed when it is asked for.
+    """Metadata of a batch of JetStream deliveries from their reply subjects, each column parsed on request.
 
-    It and its methods raise ProtocolError when one of them is not an acknowledgement subject.
+    The constructor and the methods raise ProtocolError when a reply subject is not an acknowledgement subject.
     """
 
     def __init__(self, replies: pa.BinaryArray) -> None:
@@ -51,7 +51,7 @@ class Deliveries:
         count = self._dots.per_row
         is_short = count == _SHORT_FORM_DOTS
         self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
-        if len(replies):  # with so many dots each row has at least the eight bytes
+        if len(replies):  # the dots imply at least eight bytes in each row
             self._require(load_words(self._data, self._offsets[:-1]) == _PREFIX)
         # The dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
         self._before = np.where(is_short, 3, 5)
@@ -65,12 +65,12 @@ class Deliveries:
         return Deliveries(found)
 
     def other_consumer(self, stream: str, consumer: str) -> str | None:
-        """Return the reply subject of a delivery that is not of this consumer of this stream; None when all are."""
+        """Return the reply subject of a delivery from another stream or consumer; None when there is none."""
         if not len(self):
             return None
         beginning = b".".join([*self._first_tokens(0), b""])
         alike = flags_of(pc.starts_with(self._replies, beginning)) & (self._before == self._before[0])
-        for i in (0, *np.flatnonzero(~alike).tolist()):  # those of one consumer begin alike
+        for i in (0, *np.flatnonzero(~alike).tolist()):  # deliveries of one consumer begin alike
             if self._first_tokens(i)[-2:] != [stream.encode(), consumer.encode()]:
                 return quoted(self._replies[i].as_py())
         return None
@@ -89,12 +89,12 @@ class Deliveries:
         return Delivery(*map(int, numbers))
 
     def last(self) -> tuple[int, int]:
-        """Return the sequence in the stream of the last of them, and when it was stored."""
+        """Return the stream sequence and the timestamp of the last delivery."""
         delivery = self.at(len(self) - 1)
         return delivery.stream_sequence, delivery.timestamp
 
     def stream_sequences(self) -> Positions:
-        """Return the sequences in the stream."""
+        """Return the stream sequences."""
         return self._number(1)
 
     def timestamps(self) -> Positions:

@@ -1,13 +1,13 @@
-"""The answers to a batched direct get (ADR-31): stored messages with six headers behind their own.
+"""The answers to a batched direct get (ADR-31): stored messages with six headers after their own.
 
 The server puts them at the end of a message's headers, always in this order::
 
     Nats-Stream, Nats-Subject, Nats-Sequence, Nats-Time-Stamp, Nats-Num-Pending, Nats-Last-Sequence
 
-A message may have headers of its own with these names, as one has that was republished; so they are counted from the
-end of the block. Cut off, they leave the message as it was stored. ``Nats-Stream`` names the stream that answers, which
-may be a mirror of the one that was asked for. The benchmark's row "codec: decode direct gets to
-seven columns" guards the cost.
+A message may have headers of its own with these names, for example after a republish, so they are counted from the end
+of the block. Without the six headers, the message is as it was stored. ``Nats-Stream`` names the stream that answers,
+which may be a mirror of the requested one. The benchmark's row "codec: decode direct gets to seven columns" guards the
+cost.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ _DIGITS = np.array([i for i, character in enumerate("0000-00-00T00:00:00") if ch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectGetReplies:
-    """Metadata of messages that direct gets have brought. Times are parsed when they are asked for."""
+    """Metadata of messages that direct gets returned; times are parsed on request."""
 
     sequences: Positions  # of the messages in the stream
-    previous: Positions  # for each the sequence of the message before it in its batch, 0 for the first one
+    previous: Positions  # for each, the sequence of the message before it in its batch; 0 for the first one
     data: Bytes  # holds the times, and the lines that name streams
     times: Span  # where each time stands in ``data``
-    streams: Span  # where the line stands there that names the stream
+    streams: Span  # where the line that names the stream stands in ``data``
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     def take(self, chosen: slice | Mask) -> DirectGetReplies:
-        """Return the chosen ones."""
+        """Return the metadata of the chosen messages."""
         sequences, previous = self.sequences[chosen], self.previous[chosen]
         return DirectGetReplies(sequences, previous, self.data, self.times.take(chosen), self.streams.take(chosen))
 
     def other_stream(self, stream: str) -> str | None:
-        """Return the name of another stream that has answered in place of this one; None when none has."""
+        """Return the name of another stream that answered instead of this one; None when there is none."""
         if not len(self):
             return None
         line = _STREAM + stream.encode() + b"\r"
         start, end = self.streams
-        begin = end - len(line)  # a message's own headers may not end with their line, and stand before it then
+        begin = end - len(line)  # own headers that lack a line end stand before it
         named = begin >= 0
         for i, word in words_of(line):
             named &= load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
@@ -78,30 +78,30 @@ class DirectGetReplies:
         return said.rstrip(b"\r").decode("utf-8", "backslashreplace")
 
     def last(self) -> tuple[int, int]:
-        """Return the sequence of the last of them, and when it was stored."""
+        """Return the sequence of the last message, and when it was stored, in nanoseconds since 1970."""
         text = self.data[self.times.start[-1] : self.times.end[-1]].tobytes()
-        time = nanoseconds_of(text.decode("ascii", "replace"))  # which is quicker for one
+        time = nanoseconds_of(text.decode("ascii", "replace"))  # quicker for a single time
         if time is None:
             raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=text[:40]))
         return int(self.sequences[-1]), time
 
     def stream_sequences(self) -> Positions:
-        """Return the sequences in the stream."""
+        """Return the stream sequences."""
         return self.sequences
 
     def timestamps(self) -> Positions:
-        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when a time is none."""
+        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when one is invalid."""
         return _nanoseconds(self.data, *self.times)
 
 
 def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
-    """Tell stored messages from whatever else has come, and give each its own subject and headers back.
+    """Separate stored messages from other answers, and restore their own subjects and headers.
 
     Returns:
-        The messages as they were stored, their metadata row by row, and of all else header block and payload.
+        The messages as they were stored, their metadata row by row, and header block and payload of all other answers.
 
     Raises:
-        ProtocolError: a number is none.
+        ProtocolError: a sequence is not a number.
     """
     data, offsets = packed(answers.gather(answers.header))
     lines = split(data == _LF, offsets)
@@ -119,22 +119,22 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tupl
     sequences, previous = numbers[: len(answers)], numbers[len(answers) :]
     shift = answers.header.start - offsets  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
-    # The first of the added lines begins behind the last line of the message's own, or with the block.
+    # The added lines begin after the message's own last line, or with the block.
     added = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
     streams = Span(added, lines.at(lines.per_row - _ADDED_LINES))
-    own = np.where(added - offsets > len(VERSION) + 2, added, offsets)  # a version alone is no header
+    own = np.where(added - offsets > len(VERSION) + 2, added, offsets)  # the version line alone is no header
     header = Span(answers.header.start, own + shift)
     gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
     return replace(answers, subject=subject, header=header), gotten, others
 
 
 def is_single(header: bytes) -> bool:
-    """Tell whether an answer is the message alone that a server before 2.11 gives, which knows no batches."""
+    """Return whether an answer is a single message from a server before 2.11, which has no batches."""
     return _SEQUENCE in header
 
 
 def _has_added_lines(data: Bytes, lines: Fields) -> Mask:
-    """Tell which blocks end with the added lines."""
+    """Return a mask of the blocks that end with the added lines."""
     found = lines.per_row >= _ADDED_LINES
     if len(data) < 8 or not found.any():
         return np.zeros_like(found)
@@ -152,14 +152,14 @@ def _value(lines: Fields, line: int, name: bytes) -> tuple[Positions, Positions]
 
 
 def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
-    """Parse times as RFC 3339 has them, in UTC, with any number of digits behind the point."""
+    """Parse times in RFC 3339, in UTC, with up to nine digits after the point."""
     if len(start) == 0:
         return np.empty(0, np.int64)
     last = end - 1
     fraction = last - start - _SECONDS  # with the point
     right = (data[last] == _Z) & (fraction >= 0) & (fraction != 1) & (fraction <= 10)
     if right.all():
-        # Neighbours mostly have the same second: it is parsed once.
+        # Adjacent messages mostly share the second, which is parsed once.
         words = [load_words(data, start + i) for i in (0, 8, _SECONDS - 8)]
         changed = np.ones(len(start), np.bool_)
         changed[1:] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
@@ -177,7 +177,7 @@ def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
 
 
 def _seconds(*parts: Positions) -> Positions:
-    """Return seconds since 1970 of year, month, day, hour, minute and second, each as its digits."""
+    """Return seconds since 1970 from the digits of year, month, day, hour, minute and second."""
     year, month, day, hour, minute, second = (
         part @ (10 ** np.arange(part.shape[1] - 1, -1, -1, dtype=np.int64)) for part in parts
     )

@@ -1,4 +1,4 @@
-"""What servers say, as JSON and as text: validated before anything relies on it."""
+"""JSON and text from servers, validated before anything relies on them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-REPLACED = "\ufffd"  # what bytes that are not UTF-8 become in text
-MAX_INTEGER = 2**64 - 1  # largest number that is taken from a server: it counts in 64 bits
+REPLACED = "\ufffd"  # replaces bytes that are not UTF-8 in text
+MAX_INTEGER = 2**64 - 1  # largest number that is accepted from a server, which counts in 64 bits
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MAX_TEXT_CHARS = 500  # characters
@@ -21,25 +21,25 @@ _MAX_PARTS = 200_000
 
 
 def is_object(data: bytes) -> bool:
-    """Tell whether somebody has sent what begins as a JSON object does."""
+    """Return whether received bytes begin like a JSON object."""
     return data.lstrip().startswith(b"{")
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """Return a JSON object that somebody else has sent; ValueError when it is too large, too."""
-    if sum(map(data.count, _SEPARATORS)) > _MAX_PARTS:  # each takes a hundred times its bytes
+    """Return a received JSON object; ValueError when it is invalid or too large."""
+    if sum(map(data.count, _SEPARATORS)) > _MAX_PARTS:  # each part takes a hundred times its bytes in memory
         raise ValueError(f"it has more than {_MAX_PARTS} parts")
     return parse_object(data)
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
-    """Return a JSON object of any size; ValueError when it is invalid, or cannot be written in UTF-8 again.
+    """Return a JSON object of any size; ValueError when it is invalid or cannot be encoded in UTF-8 again.
 
-    Servers write U+FFFD for bytes that are not UTF-8. Of names that are one thereby, it has the list of their values.
+    Servers write U+FFFD for bytes that are not UTF-8. Names that become equal this way have the list of their values.
     """
     try:
         document = json.loads(data, parse_constant=_refuse, object_pairs_hook=_object if _has_replaced(data) else None)
-        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
+        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair could not be printed
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict):
@@ -75,13 +75,13 @@ def integer_at(document: Any, *path: str) -> int:
         path: names that lead to the value, each in the object of the one before.
 
     Raises:
-        ValueError: there is something else. This goes for all of these functions, as do the arguments.
+        ValueError: the value is something else. All of these functions have the same arguments and error.
     """
     return _integer(document, path, 0)
 
 
 def integers_at(document: dict[str, Any], name: str) -> list[int]:
-    """Return the integer of a name, or those of all names that are this one, see :func:`parse_object`."""
+    """Return the integer of a name, or those of all names that became equal to it, see :func:`parse_object`."""
     values = document[name] if isinstance(document[name], list) else [document[name]]
     return [_integer({name: value}, (name,), 0) for value in values]
 
@@ -99,7 +99,7 @@ def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
 
 
 def positive_at(document: Any, *path: str) -> int | None:
-    """Return an integer above zero; None where there is anything else, which stands for no limit."""
+    """Return an integer above zero; None for anything else, which stands for no limit."""
     value = value_at(document, *path)
     return value if isinstance(value, int) and value > 0 else None
 
@@ -152,7 +152,7 @@ def text_at(document: Any, *path: str) -> str | None:
 
 
 def bytes_at(document: Any, *path: str) -> bytes:
-    """Return bytes that are encoded in base64, none where there is nothing."""
+    """Return bytes that are encoded in base64; empty when the value is missing."""
     value = value_at(document, *path)
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
@@ -161,7 +161,7 @@ def bytes_at(document: Any, *path: str) -> bytes:
 
 
 def time_at(document: Any, *path: str) -> int:
-    """Return a time of RFC 3339, in nanoseconds since 1970."""
+    """Return a time in RFC 3339 as nanoseconds since 1970."""
     value = value_at(document, *path)
     time = nanoseconds_of(value) if isinstance(value, str) else None
     if time is None:
@@ -170,7 +170,7 @@ def time_at(document: Any, *path: str) -> int:
 
 
 def nanoseconds_of(text: str) -> int | None:
-    """Return a time of RFC 3339, in nanoseconds since 1970; None when it is none."""
+    """Return a time in RFC 3339 as nanoseconds since 1970; None when the text is no such time."""
     found = _TIME.fullmatch(text)
     if found is not None:
         with contextlib.suppress(ValueError):
@@ -180,7 +180,7 @@ def nanoseconds_of(text: str) -> int | None:
 
 
 def value_at(document: Any, *path: str) -> Any:
-    """Return what stands at a path, whatever it is; None when nothing does."""
+    """Return the value at a path, of any type; None when there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
@@ -191,23 +191,23 @@ def _wrong(path: tuple[str, ...], what: str) -> ValueError:
 
 
 def text_of(nanoseconds: int) -> str:
-    """Return a time in nanoseconds since 1970 as :func:`time_at` reads it, in UTC and to the nanosecond."""
+    """Format nanoseconds since 1970 as :func:`time_at` reads it, in UTC and to the nanosecond."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def to_datetime(nanoseconds: int) -> datetime:
-    """Return a time in nanoseconds since 1970, as :func:`time_at` returns it, to the microsecond."""
+    """Convert nanoseconds since 1970, as :func:`time_at` returns them, to a datetime, to the microsecond."""
     return EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 
 def printable(said: str) -> str:
-    """Return what a server says to people, so that it can be part of a message: short, and on one line."""
+    """Return a server's text so that it can be part of a message: short, and on one line."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MAX_TEXT_CHARS])
     return shown + "…" * (len(said) > _MAX_TEXT_CHARS)
 
 
 def quoted(payload: bytes) -> str:
-    """Return what somebody has answered, so that it can be part of a message: short, escaped, and in quotes."""
+    """Return an answer's payload so that it can be part of a message: short, escaped, and in quotes."""
     shown = payload[:_MAX_QUOTED].decode("utf-8", "backslashreplace")
     return f"{shown!r}{'…' * (len(payload) > _MAX_QUOTED)}" if payload else "nothing"

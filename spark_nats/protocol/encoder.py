@@ -1,9 +1,9 @@
 """The encoder: Arrow columns in, the bytes of PUB and HPUB for the whole batch out.
 
-One ``binary_join_element_wise`` puts the constant pieces of the line, the columns and the sizes together; the data
-buffer of its result is the wire. Nothing is validated here: the columns must have passed
+One ``binary_join_element_wise`` joins the constant pieces of the line, the columns and the sizes; the data buffer of
+its result is the wire. Nothing is validated here: the columns must have passed
 :func:`~spark_nats.protocol.subject_columns.find_subject_violation` and
-:func:`~spark_nats.protocol.headers.find_header_violation`, because afterwards a CR LF in them is a command.
+:func:`~spark_nats.protocol.headers.find_header_violation`, because a CR LF in them would begin another command.
 
 The benchmark's rows "codec: encode PUB" and "codec: encode HPUB" guard the cost.
 """
@@ -59,7 +59,7 @@ def encode_messages(
 
 
 def encode_message(subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> bytes:
-    """Return the bytes that publish one message. The same rules as for columns, for the client's own requests."""
+    """Return the bytes that publish one message, such as a request of the client, by the same rules as for columns."""
     to = f"{subject} {reply}" if reply else subject
     if header is None:
         return b"PUB %b %d\r\n%b\r\n" % (to.encode(), len(payload), payload)

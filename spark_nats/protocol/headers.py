@@ -1,8 +1,7 @@
 """Header blocks: ``NATS/1.0``, an optional inline status (:mod:`.statuses`), then ``Name: value`` lines (ADR-4).
 
-Names keep the case in which they were sent and are compared with it; a name may repeat, and its values keep their
-order. White space around a value is not part of it. Names are printable ASCII without a colon; values may be any
-text without CR and LF.
+Names keep their case and are compared case-sensitively; a name may repeat, and its values keep their order. White space
+around a value is not part of it. Names are printable ASCII without a colon; values may be any text without CR and LF.
 
 For columns the blocks of a whole batch are packed into one buffer and cut at every CRLF at once; a name that repeats
 in a row is found by comparing each line with the next few. The benchmark's rows "codec: decode HMSG with two headers"
@@ -41,23 +40,23 @@ from spark_nats.protocol.subject_columns import Violation, find_violation
 VERSION = b"NATS/1.0"
 MAX_BLOCK_SIZE = 65535  # bytes of a header block that a stream stores
 EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
-CONTROL_PREFIX = "Nats-"  # what the names of headers begin with on which the server acts
-# Headers on which a server acts.
-MSG_ID = "Nats-Msg-Id"  # by which a stream knows a message again
-EXPECTED_STREAM = "Nats-Expected-Stream"  # the stream by which alone a message may be stored
-EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # that of its subject's last message, or it is not stored
-EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id of the stream's last message, or it is not stored
-TTL = "Nats-TTL"  # for how long a message is kept (ADR-43)
-INCREMENT = "Nats-Incr"  # what is added to a counter; the message has no payload then (ADR-49)
-OPERATION = "KV-Operation"  # which says that the key of a KV bucket was deleted or purged
-MARKER_REASON = "Nats-Marker-Reason"  # of a message by which the server says that a subject is empty now
-ROLLUP = "Nats-Rollup"  # which messages this one takes the place of
+CONTROL_PREFIX = "Nats-"  # prefix of the headers that the server acts on
+# Headers that a server acts on.
+MSG_ID = "Nats-Msg-Id"  # the id by which a stream recognises a duplicate
+EXPECTED_STREAM = "Nats-Expected-Stream"  # the only stream that may store the message
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # sequence that the subject's last message must have
+EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id that the stream's last message must have
+TTL = "Nats-TTL"  # how long the stream keeps the message (ADR-43)
+INCREMENT = "Nats-Incr"  # the increment of a counter; such a message has no payload (ADR-49)
+OPERATION = "KV-Operation"  # deletes or purges the key of a KV bucket
+MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a marker that a subject is empty
+ROLLUP = "Nats-Rollup"  # which messages this one replaces
 OF_SUBJECT = "sub"  # value of ROLLUP: all messages of its subject
-PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes where the server has left it out
-REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # of a request that a server refuses which is too old for it
+PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes when the server leaves it out
+REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # of a request; an older server refuses it
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
-BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of what is stored together or not at all (ADR-50)
-BATCH_BYTES = 94  # bytes that :func:`number_batch` adds to a block at most, with an id of 16 characters
+BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
+BATCH_BYTES = 94  # most bytes that :func:`number_batch` adds to a block, with an id of 16 characters
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
@@ -69,9 +68,9 @@ _NEVER = texts(["never"])[0]
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
 _UNITS = texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
-_MAX_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
+_MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 292 years ahead
 _INCREMENT = r"^[+-]?[0-9]+$"
-SHOWN = 40  # characters of a value that is wrong
+SHOWN = 40  # characters of an invalid value that an error quotes
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
@@ -83,12 +82,12 @@ class HeaderColumn(NamedTuple):
     """The headers of a batch."""
 
     values: pa.MapArray  # ``map<string, list<string>>``, never null
-    malformed: int  # how many lines were no ``Name: value``, or did not end, and are left out
+    malformed: int  # lines that are left out, because they are not ``Name: value`` or do not end
     replaced: Positions  # the rows in which a name or a value is not UTF-8, see :class:`.Text`
 
 
 def parse_block(block: bytes) -> dict[str, list[str]]:
-    """Parse one header block into its names and values. Lines that are not a header are left out."""
+    """Parse one header block into its names and values, without the lines that are not headers."""
     headers: dict[str, list[str]] = {}
     for line in block.split(b"\r\n")[1:-1]:
         name, colon, value = line.partition(b":")
@@ -99,18 +98,18 @@ def parse_block(block: bytes) -> dict[str, list[str]]:
 
 
 def encode_block(headers: Mapping[str, str]) -> bytes:
-    """Return the header block of one message, of names and values that may be sent."""
+    """Return the header block of one message; its names and values must be valid."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return b"%b\r\n%b\r\n" % (VERSION, lines.encode())
 
 
 def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:
-    """Return the first value of one header, of letters and dashes, in each block; null where a block has none."""
+    """Return a header's first value in each block, null where it has none; the name has only letters and dashes."""
     return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n").flatten()[0]
 
 
 def is_within_batch(block: bytes) -> bool:
-    """Tell of one header block whether its message was stored together with later ones."""
+    """Return whether the message of a header block belongs to an atomic batch and does not commit it."""
     has_id, has_commit = (f"\r\n{name}:".encode() in block for name in (_BATCH_ID, _BATCH_COMMIT))
     return has_id and not has_commit
 
@@ -158,7 +157,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
 
 def _looks(names: pa.StringArray) -> Positions:
-    """Return numbers that differ only where names differ: their length and both their ends, which is cheap to see."""
+    """Return a cheap hash of each name, from its length and both its ends: different hashes mean different names."""
     data, offsets = packed(names)
     first, last = data[offsets[:-1]].astype(np.int64), data[offsets[1:] - 1]
     return np.diff(offsets) << 16 | first << 8 | last
@@ -174,14 +173,14 @@ def no_headers(rows: int, kind: pa.MapType = HEADERS_TYPE) -> pa.MapArray:
 def _first_in_each(position: Positions, start: Positions, end: Positions) -> Positions:
     """Return the first of ``position`` in each span, -1 where there is none."""
     if len(position) == len(start) and (position >= start).all() and (position < end).all():
-        return position  # one in each, as it nearly always is
+        return position  # one in each, as nearly always
     nearest = np.searchsorted(position, start)
     found = np.append(position, end[-1:])[np.minimum(nearest, len(position))]
     return np.where((nearest < len(position)) & (found < end), found, -1)
 
 
 def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Positions]:
-    """Move both ends of each span inwards past spaces and tabs. A byte that is neither stands before and after it."""
+    """Move both ends of each span inwards past spaces and tabs; every span stands between bytes that are neither."""
 
     def blank(position: Positions) -> Mask:
         byte = data[position]
@@ -203,7 +202,7 @@ def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringAr
     order = np.argsort(key, kind="stable")
     is_first = np.ones(len(key), np.bool_)
     is_first[1:] = np.diff(key[order]) != 0
-    # A name repeats: entries stand where its first line stood, and hold the values of all its lines.
+    # The entry of a repeated name stands where its first line stood, and holds the values of all its lines.
     leader = np.empty(len(key), np.int64)
     leader[order] = order[is_first][np.cumsum(is_first) - 1]
     together = np.argsort(leader, kind="stable")
@@ -215,10 +214,10 @@ def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringAr
 
 
 def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
-    """Tell whether a code occurs twice in a row: each line is compared with those up to a row's length behind it."""
+    """Return whether a code repeats within a row, by comparing each line with as many later ones as a row has."""
     most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
     if most > _MANY_HEADERS:
-        return True  # sorting finds out as well
+        return True  # grouping by sorting finds out as well
     return any(((row[k:] == row[:-k]) & (code[k:] == code[:-k])).any() for k in range(1, most))
 
 
@@ -232,7 +231,7 @@ def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.
 class HeaderLines(NamedTuple):
     """The headers of a batch, one element per line: what a map column is flattened to."""
 
-    row: Positions  # the row that each line belongs to, rising
+    row: Positions  # the row that each line belongs to, ascending
     name: pa.StringArray
     value: pa.StringArray
     rows: int  # how many rows the batch has
@@ -246,7 +245,7 @@ class HeaderLines(NamedTuple):
 def flatten(headers: pa.Array) -> HeaderLines:
     """Flatten a ``map<string, string>`` or ``map<string, list<string>>`` column to its lines.
 
-    A null map has no lines, a name with an empty or null list has none either.
+    A null map has no lines, and neither has a name with an empty or null list.
     """
     rows = len(headers)
     if headers.null_count:
@@ -264,7 +263,7 @@ def flatten(headers: pa.Array) -> HeaderLines:
 
 
 def find_header_violation(lines: HeaderLines) -> Violation | None:
-    """Find the rows with a header line that may not be sent, and say why."""
+    """Return the rows with an invalid header line, and the rule that they break; None when there are none."""
     name_data, name_offsets = packed(lines.name)
     value_data, value_offsets = packed(lines.value)
     breaks = np.flatnonzero((value_data == _CR) | (value_data == _LF))
@@ -292,7 +291,7 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
 
 
 def join_lines(lines: HeaderLines) -> pa.StringArray:
-    """Return the lines of each row, which passed :func:`find_header_violation`, as they stand in its block."""
+    """Return the header lines of each row as text; they must have passed :func:`find_header_violation`."""
     text = pc.binary_join_element_wise(lines.name, _COLON_BLANK, lines.value, _CRLF, _NOTHING)
     offsets = integers(offsets_of(lines.row, lines.rows).astype(np.int32))
     return pc.binary_join(pa.ListArray.from_arrays(offsets, text), _NOTHING)
@@ -304,9 +303,9 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
 
 
 def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) -> pa.StringArray:
-    """Return the header lines of each row, as :func:`join_lines` does, with more behind them.
+    """Append headers to the lines of each row, as :func:`join_lines` returns them.
 
-    ``extra`` has a value for all rows or a column, in which a null leaves the header out of that row.
+    ``extra`` has one value for all rows, or a column in which a null leaves the header out of its row.
     """
     parts = [lines]
     for name, value in extra:
@@ -319,7 +318,7 @@ def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) ->
 
 
 def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row's lines, with more as in :func:`add_lines`; null for rows without any."""
+    """Return each row's header block, with headers appended as by :func:`add_lines`; null for rows without headers."""
     body = add_lines(lines, extra or [])
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
     present = values_of(pc.binary_length(body)) > 0
@@ -329,18 +328,18 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
 
 
 def find_value_violation(values: pa.Array) -> Violation | None:
-    """Find the values of a string column that may not be a header's, and say why. Nulls are not judged."""
+    """Return the values of a string column that no header may have, and the rule that they break; nulls pass."""
     data, offsets = packed(values)
     wrong = rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
     return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
 
 def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
-    """Return header blocks with what makes their messages a batch, the last of which commits it (ADR-50).
+    """Add the headers that make messages an atomic batch, which its last message commits (ADR-50).
 
     Args:
         blocks: header blocks, null where a message has none; at least one.
-        batch: id of the batch, of 64 characters at most.
+        batch: id of the batch, at most 64 characters.
     """
     rows = len(blocks)
     begun = pc.fill_null(pc.binary_slice(blocks, 0, -len(_END)).cast(pa.string()), _VERSION_LINE)
@@ -354,22 +353,22 @@ class Encoded(NamedTuple):
     """A column as the values of a header."""
 
     values: pa.StringArray  # null where a row has none
-    violation: Violation | None  # the rows that cannot have the header; the values mean nothing then
+    violation: Violation | None  # the rows that cannot have the header; the values are undefined then
 
 
 def encode_ttls(ttls: pa.Array) -> Encoded:
-    """Return lifetimes as values of :data:`TTL`, in seconds, of which the server counts whole ones (ADR-43).
+    """Return lifetimes as values of :data:`TTL`, in whole seconds, because the server counts no others (ADR-43).
 
     Args:
-        ttls: column of strings, a number with the unit ``ms``, ``s``, ``m`` or ``h``, or a whole number of seconds, or
-            ``never``; or of integers, in seconds. Null is none.
+        ttls: column of strings, each a number with the unit ``ms``, ``s``, ``m`` or ``h``, a whole number of seconds,
+            or ``never``; or of integers, in seconds. A null sets no lifetime.
     """
     text = ttls.cast(pa.string())
     never = pc.equal(text, _NEVER)
     found = pc.extract_regex(text, _DURATION)
     number, unit = found.flatten()
     factor = _SECONDS[values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
-    with np.errstate(invalid="ignore"):  # what stands where there is no number
+    with np.errstate(invalid="ignore"):  # in rows without a number
         seconds = np.floor(floats_of(number.cast(pa.float64())) * factor)
         wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
     wrong |= flags_of(found.is_null())
@@ -381,7 +380,7 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
 
 
 def encode_revisions(revisions: pa.Array) -> Encoded:
-    """Return sequences, of which null is none, as values of :data:`EXPECTED_REVISION`; 0: there is no message yet."""
+    """Return sequences as values of :data:`EXPECTED_REVISION`; null for none, 0 for a subject without messages."""
     revisions = revisions.cast(pa.int64())
     text = revisions.cast(pa.string())
     rule = "it must be a sequence, or 0 for a subject that has no message"
@@ -389,12 +388,12 @@ def encode_revisions(revisions: pa.Array) -> Encoded:
 
 
 def encode_increments(increments: pa.Array) -> Encoded:
-    """Return integers, or whole numbers of any size as strings, as values of :data:`INCREMENT`. Null is none."""
+    """Return integers, or whole numbers of any size as strings, as values of :data:`INCREMENT`; null for none."""
     text = increments.cast(pa.string())
     wrong = ~flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
     return Encoded(text, _shown(text, wrong, "it must be a whole number"))
 
 
 def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
-    """Name wrong rows with their values."""
+    """Return the wrong rows as a violation that quotes their values."""
     return find_violation(values, wrong, lambda value: f"is {value[:SHOWN]!r}; {rule}")

@@ -1,6 +1,6 @@
 """KV buckets on the wire (ADR-8): a bucket is a stream, a key is one of its subjects.
 
-What this is for columns, which costs more to import, is in :mod:`spark_nats.kinds.buckets.key_columns`.
+The same rules for columns, which cost more to import, are in :mod:`spark_nats.kinds.buckets.key_columns`.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import EMPTY_TOKEN
 
-_SUBJECTS = "$KV"  # first token of the subjects that keys are
-_STREAM = "KV_"  # what the name of a bucket's stream begins with
+_SUBJECTS = "$KV"  # first token of the subjects of keys
+_STREAM = "KV_"  # prefix of the name of a bucket's stream
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
-KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, before the name of their bucket
-STORE_STREAM = "OBJ_"  # what the name of an object store's stream begins with (ADR-20)
-RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # streams that are KV buckets, object stores, MQTT's state
-RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
+KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # prefix of the subjects of keys, before the bucket's name
+STORE_STREAM = "OBJ_"  # prefix of the name of an object store's stream (ADR-20)
+RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # prefixes of KV buckets, object stores and MQTT's state
+RESERVED = "_kv"  # prefix of keys that are reserved for clients themselves
 MAX_HISTORY = 64  # most revisions of a key that a bucket keeps
-MIN_MARKER_TTL = 1_000_000_000  # least nanoseconds for which a bucket says that a key has expired
+MIN_MARKER_TTL = 1_000_000_000  # minimum lifetime of a bucket's marker that a key has expired, in nanoseconds
 
 
 def stream_of(bucket: str) -> str:
-    """Return the name of the stream that a bucket is."""
+    """Return the name of a bucket's stream."""
     return f"{_STREAM}{bucket}"
 
 
 def bucket_of(stream: str) -> str:
-    """Return the name of the bucket that a stream is, empty when it is none."""
+    """Return the name of the bucket that a stream is; empty when it is no bucket."""
     return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
 
 
 def store_of(stream: str) -> str:
-    """Return the name of the object store that a stream is, empty when it is none."""
+    """Return the name of the object store that a stream is; empty when it is no object store."""
     return stream.removeprefix(STORE_STREAM) if stream.startswith(STORE_STREAM) else ""
 
 
 def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
     """Return the subject to which a key's value is published.
 
-    Where the API has a prefix of its own, keys have the same one (ADR-19): a domain maps both, and of another account
-    both are imported.
+    If the API has another prefix, keys have the same one (ADR-19): a domain maps the subjects of both, and an account
+    imports both from another account.
 
     Args:
         bucket: name of the KV bucket.
-        key: which one, or a filter for several.
-        prefix: first tokens of the subjects of the API.
+        key: the key, or a filter for several.
+        prefix: first tokens of the API's subjects.
     """
     subject = f"{_SUBJECTS}.{bucket}.{key}"
     return subject if prefix == API_PREFIX else f"{prefix}.{subject}"
 
 
 def key_filter(pattern: str) -> str:
-    """Return the subjects of a key, or of a pattern of keys, in a bucket's stream."""
-    return key_subject("*", pattern)  # a bucket that mirrors or sources another one has that one's name in them
+    """Return the filter for a key, or for a pattern of keys, in a bucket's stream."""
+    return key_subject("*", pattern)  # subjects have the other bucket's name if this one mirrors or sources it
 
 
 def key_violation(key: str) -> str | None:
-    """Say why ``key`` cannot be written; None when it can. A bucket may have others, which servers accept."""
+    """Return why ``key`` cannot be written, None when it can; a bucket may have others, which servers accept."""
     if not key:
         return "is empty"
     if _NOT_KEY.search(key):
@@ -72,12 +72,12 @@ def key_violation(key: str) -> str | None:
     return None
 
 
-def bucket_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
-    """Return the configuration of the stream that a bucket is.
+def bucket_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
+    """Return the configuration of a bucket's stream.
 
     Args:
         bucket: its name.
-        wish: what it shall have beyond the defaults, by the names of ADR-8: ``history``, ``max_age`` and
+        wish: settings other than the defaults, by the names of ADR-8: ``history``, ``max_age`` and
             ``limit_marker_ttl`` in nanoseconds, ``max_bytes``, ``max_value_size``, ``replicas``, ``storage``,
             ``compression``, ``description``.
     """
@@ -90,6 +90,6 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
         "deny_delete": True,
         "allow_direct": True,
     }
-    if "limit_marker_ttl" in wish:
+    if "limit_marker_ttl" in requested:
         config["allow_msg_ttl"] = True
-    return RequestedConfig.of_bucket(config, wish)
+    return RequestedConfig.of_bucket(config, requested)

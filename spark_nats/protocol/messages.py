@@ -1,7 +1,7 @@
 """A batch of delivered messages as columns.
 
-The decoder leaves every message where it was received and only notes where its parts begin and end. An Arrow column
-is built from those spans when somebody asks for it, so a column that nobody reads costs nothing.
+The decoder leaves every message where it was received and only notes where its parts begin and end. An Arrow column is
+built from those spans on request, so a column that nobody reads costs nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn,
 
 
 class Span(NamedTuple):
-    """Start and end of one part of each message. An absent part is empty."""
+    """Start and end of one part of each message; an absent part is empty."""
 
     start: Positions
     end: Positions
@@ -45,10 +45,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Messages in the order in which they arrived. The reply, the header and the payload may be empty."""
+    """Messages in the order in which they arrived; the reply, the header and the payload may be empty."""
 
     buffer: Bytes  # the received bytes that all spans point into
-    start: Positions  # where each message's frame begins; it ends with the CRLF behind the payload
+    start: Positions  # where each message's frame begins; it ends with the CRLF after the payload
     subject: Span
     sid: Span  # subscription id, as the client chose it in SUB
     reply: Span
@@ -59,7 +59,7 @@ class Messages:
         return len(self.subject.start)
 
     def take(self, index: Positions | Mask | slice) -> Messages:
-        """Return the chosen messages, which must stay in order. The buffer is shared."""
+        """Return the chosen messages, which must stay in order; the buffer is shared."""
         of_line = self.subject.take(index), self.sid.take(index), self.reply.take(index)
         return Messages(self.buffer, self.start[index], *of_line, self.header.take(index), self.payload.take(index))
 
@@ -80,7 +80,7 @@ class Messages:
         return np.where(valid, value, -1)
 
     def numbers(self, inbox: str) -> tuple[Positions, Mask]:
-        """Return the numbers that the subjects have behind an inbox, see :func:`numbered`, and which are numbers."""
+        """Return the numbers after the inbox in the subjects, see :func:`numbered`, and a mask of the valid ones."""
         return decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
     def replies(self) -> pa.StringArray:
@@ -108,9 +108,9 @@ class Messages:
         return split_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> Positions:
-        """Return how many bytes messages have whose payloads the server has left out: subject, headers and payload.
+        """Return the full sizes of messages without their payloads: bytes of subject, headers and payload.
 
-        It names the size of each payload in a last line of the header block, which it makes where there is none;
+        The server adds a last header line with the size of each payload, and a header block where there is none;
         ProtocolError when it does not.
         """
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
@@ -122,7 +122,7 @@ class Messages:
         return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
 
     def wire(self) -> bytes:
-        """Return the frames of these messages as they were received, one behind another."""
+        """Return the frames of these messages as they were received, concatenated."""
         if len(self) == 0:
             return b""
         end = self.payload.end + 2
@@ -144,6 +144,6 @@ class Messages:
 
 
 def numbered(inbox: str, numbers: Positions) -> pa.StringArray:
-    """Return the subjects below an inbox on which messages of these numbers are answered."""
+    """Return the subjects below an inbox that receive the answers to messages with these numbers."""
     before, nothing = texts([f"{inbox}.", ""])
     return pc.binary_join_element_wise(before, integers(numbers).cast(pa.string()), nothing)

@@ -1,4 +1,4 @@
-"""How the message ids that the sink gives begin: with the query that has written the message."""
+"""The prefix of the sink's message ids, which identifies the query that wrote a message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _QUERY_BYTES = 9  # 12 characters in base64
 
 
 def ids_of_query(query: str) -> str:
-    """Return what the message ids of a query's rows begin with, and those of no other's."""
+    """Return the prefix of the message ids of a query's rows, which the ids of no other query have."""
     digest = hashlib.blake2b(query.encode(), digest_size=_QUERY_BYTES).digest()
     return f"{base64.urlsafe_b64encode(digest).decode()}-"

@@ -1,7 +1,7 @@
 """The answers to messages that were published to a stream, as columns: ``{"stream":"ORDERS","seq":17}``.
 
-Nearly all answers are a plain success, which is told by its beginning, eight bytes at a time. Only what is anything
-else is parsed by itself.
+Nearly all answers are a plain success, which is recognised by its beginning, eight bytes at a time. Every other answer
+is parsed by itself.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ class Verdict(Enum):
     """What a refusal means for the message."""
 
     REJECTED = auto()
-    """It will not be stored, and maybe no other one either."""
+    """The stream will not store the message, and perhaps no other one either."""
     BAD_ROW = auto()
-    """It will not be stored for what it is itself, as for its size or a header. Others may be."""
+    """The stream refuses the message for its own properties, such as its size or a header, and may store others."""
     NO_SUCH_SUBJECT = auto()
-    """It will not be stored, since the stream does not listen on its subject."""
+    """The stream will not store the message, because it does not listen on its subject."""
     STRANGER = auto()
-    """Somebody else than a stream answers on its subject, and the stream may listen there too or not."""
+    """Another client answers on the message's subject; the stream may listen there too."""
     TOO_MANY = auto()
-    """The stream was given too much at once: it may be sent again, later and slower. Or another message of its subject
-    is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
+    """The stream is overloaded, and the message may be sent again later and slower. Or a cluster is still storing
+    another message of its subject, so it is not known yet whether the subject's last message is the expected one."""
     UNAVAILABLE = auto()
-    """It may be sent again later. Nobody answered for the stream: it has no leader at the moment, or JetStream is not
-    ready; or there is none."""
+    """The message may be sent again later. Nobody answered for the stream: it has no leader at the moment, JetStream is
+    not ready, or there is no stream."""
     IN_PROCESS = auto()
-    """It may be sent again later. A message with its id is being stored in a cluster; or it was, and got lost with the
-    leadership, which nats-server 2.15 may notice only after the stream's ``duplicate_window``."""
+    """The message may be sent again later. A cluster is storing a message with its id; or it was, and lost that message
+    with the leader, which nats-server 2.15 may notice only after the stream's ``duplicate_window``."""
     CONFLICT = auto()
-    """The last message of its subject is not the one that it expects. A stream with one replica says so too, from
-    nats-server 2.12 on, of a message that it has stored already and whose id it knows."""
+    """The last message of the subject is not the expected one. A stream with one replica also answers this, from
+    nats-server 2.12 on, to a message that it has stored already and whose id it knows."""
     RESOLVED = auto()
-    """It was a conflict, and it is decided what becomes of the message."""
+    """The message was a conflict, and the writer has decided what becomes of it."""
     REPEATED = auto()
-    """The stream knows the id of a message of its batch, or it occurs twice in it."""
+    """The stream knows the id of a message of the batch, or an id occurs twice in the batch."""
 
 
 class Refusal(NamedTuple):
     """Why a message was not stored."""
 
-    reason: str  # to be shown
+    reason: str  # for people
     verdict: Verdict
 
 
 def mark_of(stream: str) -> bytes:
-    """Return what each answer of a stream to a message contains."""
+    """Return the bytes that each acknowledgement of a stream contains."""
     return f'"stream":"{stream}"'.encode()
 
 
 def stored_by(payload: bytes, stream: str) -> bool | ApiError:
-    """Tell whether an answer says that a stream has stored a message; or return the error that it is.
+    """Return whether an answer says that a stream has stored a message, or the error in the answer.
 
-    Whatever does not name the stream says nothing, and whoever has given it is somebody else. So is a service, which
-    describes its errors in the same way, but has no codes of JetStream. ValueError when it is no error of the API's.
+    An answer that does not name the stream comes from another client. So does an error without an ``err_code``:
+    services describe their errors in the same way. ValueError when the error is malformed.
     """
     if not is_object(payload):
         return False
@@ -78,7 +78,7 @@ def stored_by(payload: bytes, stream: str) -> bool | ApiError:
 
 
 class PublishAcks:
-    """Reads the answers of one stream; one that does not name it is not an acknowledgement."""
+    """Reads the answers of one stream; an answer that does not name it is not an acknowledgement."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -86,7 +86,7 @@ class PublishAcks:
         self._words = words_of(self._beginning)
 
     def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
-        """Tell which answers begin as the stream's acknowledgements do, of which some words are looked at.
+        """Return a mask of the answers that begin like the stream's acknowledgements, as far as ``words`` compare.
 
         The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
         """
@@ -124,7 +124,7 @@ class PublishAcks:
         return _of_somebody_else(payload, verdict)
 
     def batch_refusal(self, answers: Messages, i: int, batch: str, count: int) -> Refusal | None:
-        """Return why an answer refuses a batch of so many messages; None when it says that this one was stored."""
+        """Return why an answer refuses a batch of ``count`` messages; None when it says that the batch was stored."""
         if (refusal := self.refusal(answers, i)) is not None:
             return refusal
         answer = parse_document(payload := answers.payload_at(i))
@@ -147,18 +147,18 @@ class PublishAcks:
         return 0
 
     def sequences(self, answers: Messages) -> Positions:
-        """Return the sequences that acknowledgements name; any number where an answer is not one."""
+        """Return the sequences that acknowledgements name; undefined where an answer is not one."""
         if not len(answers):
             return np.empty(0, np.int64)
-        # What stands behind the number, such as a domain, is mostly the same as in the first answer.
+        # The text after the number, such as a domain, is mostly the same as in the first answer.
         first = answers.payload_at(0)[len(self._beginning) :]
         behind = first.lstrip(b"0123456789") or b"}"
         start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
         end = np.maximum(start, answers.payload.end - len(behind))
         sequences, plain = decimals(answers.buffer, start, end)
-        plain &= self._begin_with(answers, self._words[-1:])  # which ends with "seq": and that is enough here
+        plain &= self._begin_with(answers, self._words[-1:])  # the last word ends with "seq": and suffices
         plain &= answers.buffer[end] == behind[0]
-        for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
+        for i in np.flatnonzero(~plain).tolist():  # other text follows the number
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
@@ -193,11 +193,11 @@ _OF_ONE_MESSAGE = frozenset(
         ErrCode.SOURCE_HEADER,
     }
 )
-"""What the server says of one message by its headers, its size and its subject; it stores the next one.
+"""Errors about the headers, the size or the subject of one message; the server stores the next one.
 
 tests/unit/protocol/test_publish_acks.py has a table of all codes of the server.
 """
-# The same in words: the code is that of a full stream.
+# The same, known only by their texts: their code is that of a full stream.
 _STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})
 _VERDICTS: dict[int, Verdict] = {
     **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.BAD_ROW),
@@ -219,12 +219,12 @@ def _verdict(error: ApiError) -> Verdict:
 
 
 def expecting(sequence: str, reason: str) -> str:
-    """Say of a message why it was not stored (:attr:`Verdict.CONFLICT`), with what its header expects."""
+    """Return why a message was not stored (:attr:`Verdict.CONFLICT`), with the sequence that its header expects."""
     return f"it expects the subject's last message at sequence {sequence}, but: {reason}"
 
 
 def is_other_last_id(payload: bytes) -> bool:
-    """Tell whether an answer refuses its message because the stream's last one has another id than it expects."""
+    """Return whether an answer refuses its message because the stream's last one has another id than expected."""
     with contextlib.suppress(ValueError):
         answer = parse_answer(payload)
         return isinstance(answer, ApiError) and answer.err_code == ErrCode.WRONG_LAST_ID
@@ -232,7 +232,7 @@ def is_other_last_id(payload: bytes) -> bool:
 
 
 def are_duplicates(answers: Messages) -> Mask:
-    """Tell which acknowledgements say that the stream had the message already (``"duplicate": true``)."""
+    """Return a mask of the acknowledgements of messages that the stream already had (``"duplicate": true``)."""
     start, end = answers.payload
     last = answers.buffer[np.maximum(end - 2, start)]
     found: Mask = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence

@@ -1,12 +1,12 @@
 """A client's side of one connection without its socket: received bytes in, messages and events out, bytes to send.
 
-Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it what the socket brought
-(:meth:`Session.receive`) together with the time, sends what is :meth:`due <Session.due>`, and calls
-:meth:`Session.check_silence` when the time for it has come. Everything that affects the state of the protocol is in
-this file: the greeting, the login, PINGs and their PONGs in both directions, and what an -ERR means for them.
+Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it the received bytes together with the
+time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls :meth:`Session.check_silence` at
+``ping_at``. Everything that affects the state of the protocol is in this file: the greeting, the login, PINGs and their
+PONGs in both directions, and what an -ERR means for them.
 
-Bytes to send form one queue, so a PONG that becomes due while a long frame is being sent stands behind that frame and
-not inside it.
+Bytes to send form one queue, so a PONG that becomes due while a long frame is being sent goes after that frame and not
+into it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from spark_nats.protocol.control import (
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
-MAX_PINGS_OUT = 2  # so many PINGs may be unanswered before a silent server is given up (ADR-40)
-_SMALL = 4096  # bytes of frames that are joined
+MAX_PINGS_OUT = 2  # unanswered PINGs after which a silent server is given up (ADR-40)
+_SMALL = 4096  # bytes up to which frames are joined
 _MAX_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
 
 
@@ -46,7 +46,7 @@ class ErrorReceived(NamedTuple):
     """The server has sent an -ERR."""
 
     kind: ErrorKind
-    text: str  # the server's own words, fit to be shown
+    text: str  # the server's text, made printable
 
 
 Event = InfoReceived | ErrorReceived
@@ -57,36 +57,36 @@ class Session:
 
     Args:
         ping_interval: seconds without a byte from the server after which it is pinged.
-        now: the time, in seconds of any clock that does not go back.
-        info: what the server has said of itself already, when this session replaces another one on the same connection.
+        now: the time, in seconds of a monotonic clock.
+        info: the server's INFO, when this session replaces another one on the same connection.
     """
 
     def __init__(self, ping_interval: float, now: float, info: ServerInfo | None = None) -> None:
-        self.info = info or ServerInfo()  # what the server says of itself; all defaults before it has greeted
+        self.info = info or ServerInfo()  # all defaults before the server's greeting
         self.greeted = info is not None  # whether INFO has come
         self.ping_at = now + ping_interval  # when check_silence has to be called, unless something is received before
         self.passed = 0  # the last mark that the server is known to have reached before it reported any error
         self._ping_interval = ping_interval
         self._decoder = Decoder()
         self._due: deque[memoryview] = deque()
-        self._pings = 0  # sent; their number is their mark
+        self._pings = 0  # sent; the number of a PING is its mark
         self._pongs = 0  # received
         self._failed = False  # the server has reported an error
 
     # Sending
 
     def due(self) -> memoryview | None:
-        """Return what is to be sent next; None when there is nothing."""
+        """Return the bytes to send next; None when there are none."""
         return self._due[0] if self._due else None
 
     def sent(self, count: int) -> None:
-        """Note that so many bytes of what is due were sent."""
+        """Note how many of the due bytes were sent."""
         rest = self._due.popleft()[count:]
         if rest:
             self._due.appendleft(rest)
 
     def send(self, frames: bytes | pa.Buffer) -> None:
-        """Have encoded frames sent."""
+        """Queue encoded frames to be sent."""
         view = memoryview(frames)
         if self._due and len(self._due[-1]) + len(view) <= _SMALL:  # so that they take one system call
             self._due[-1] = memoryview(b"".join((self._due[-1], view)))
@@ -94,12 +94,12 @@ class Session:
             self._due.append(view)
 
     def log_in(self, hello: ConnectOptions) -> int:
-        """Answer the server's greeting, and mark that (see :meth:`mark`): a PONG means that it has let us in."""
+        """Answer the server's greeting, and mark that (see :meth:`mark`): a PONG means that it accepts the login."""
         self.send(hello.encode())
         return self.mark()
 
     def mark(self) -> int:
-        """Mark what was sent so far with a PING, which the server answers when it has processed all before it."""
+        """Mark what was sent so far with a PING, which the server answers after processing all bytes before it."""
         self._pings += 1
         self.send(PING)
         return self._pings
@@ -111,10 +111,10 @@ class Session:
     # Receiving
 
     def receive(self, data: bytes, now: float) -> tuple[Messages, list[Event]]:
-        """Take in what has arrived, in any pieces; return the messages that it completes, and what else was said.
+        """Process received bytes, in any pieces; return the messages that they complete, and the events in them.
 
         Raises:
-            ProtocolError: these bytes are not the protocol. The connection is of no more use.
+            ProtocolError: the bytes are not the protocol; the connection has to be closed.
         """
         self.ping_at = now + self._ping_interval
         messages, controls = self._decoder.feed(data)
@@ -137,7 +137,7 @@ class Session:
                 if len(self._due) < _MAX_DUE:
                     self._due.append(memoryview(PONG))
             case Op.PONG:
-                self._pongs = min(self._pongs + 1, self._pings)  # one that answers no PING means nothing
+                self._pongs = min(self._pongs + 1, self._pings)  # a PONG that answers no PING means nothing
                 if not self._failed:
                     self.passed = self._pongs
             case Op.INFO:

@@ -1,8 +1,8 @@
-"""Inline statuses, with which the server answers by itself: ``NATS/1.0 503`` in place of a publisher's headers (ADR-4).
+"""Inline statuses, which are the server's own answers: ``NATS/1.0 503`` in place of a publisher's headers (ADR-4).
 
-What JetStream says about a pull request is such a status too (ADR-13, ADR-37); :func:`pull_event` tells what it means
-for whoever reads. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is. What it says
-about a batched direct get (ADR-31) is told by :func:`direct_event`.
+JetStream reports about a pull request by such a status too (ADR-13, ADR-37); :func:`pull_event` returns what it means
+for the reader. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is.
+:func:`direct_event` returns what a status means for a batched direct get (ADR-31).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import VERSION, parse_block
 
-CONFLICT = 409  # a pull request cannot be fulfilled; the words behind it say why
+CONFLICT = 409  # a pull request cannot be fulfilled; the description says why
 LOCKED = 423  # another client is pinned to the consumer
-TOO_MANY_REQUESTS = 429  # a stream was given more than it takes at once. Also a ``code`` of the API's errors
-NO_RESPONDERS = 503  # nobody listens there
+TOO_MANY_REQUESTS = 429  # a stream is overloaded; also a ``code`` of the API's errors
+NO_RESPONDERS = 503  # nobody listens on the subject
 
 _STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
 
@@ -25,7 +25,7 @@ class Status(NamedTuple):
     """The inline status of a header block."""
 
     code: int  # such as 100 (heartbeat), 404, 408, 409, 503 (no responders)
-    description: str  # the server's words; may be empty
+    description: str  # the server's text; may be empty
     headers: dict[str, str]  # one value each
 
     def number(self, name: str) -> int | None:
@@ -49,34 +49,34 @@ def parse_status(block: bytes) -> Status | None:
 class Heartbeat(NamedTuple):
     """There is nothing to deliver."""
 
-    delivered: int | None  # consumer sequence of the last delivery, if the server says it
+    delivered: int | None  # consumer sequence of the last delivery; None when the server omits it
 
 
 class RequestEnded(NamedTuple):
     """The oldest request has ended before it was fulfilled."""
 
-    bytes_left: int | None  # how many of its bytes were not used, if the server says it
+    bytes_left: int | None  # unused bytes of the request; None when the server omits them
     too_large: bool  # whether the next message has more bytes than were left
 
 
 class RequestsForgotten(NamedTuple):
-    """The server knows of no open request any more, since the consumer has another leader."""
+    """The server has forgotten all open requests, because the consumer has another leader."""
 
 
 class BatchTooLarge(NamedTuple):
-    """A request asked for more messages than the server allows, which is ``most``."""
+    """A request asked for more messages than ``most``, which is what the server allows."""
 
     most: int
 
 
 class ConsumerGone(NamedTuple):
-    """The consumer does not exist any more, or nobody answers for it, for a ``reason`` in the server's words."""
+    """The consumer no longer exists, or nobody answers for it; ``reason`` is the server's text."""
 
     reason: str
 
 
 class RequestRefused(NamedTuple):
-    """The server does not take such a request, now or later."""
+    """The server does not accept such a request, now or later."""
 
     status: Status
 
@@ -90,10 +90,10 @@ _GONE = {"consumer deleted", "server shutdown", "consumer is push based", "excee
 
 
 def pull_event(status: Status) -> PullEvent:
-    """Return what a status means for a pull request: with others, as 400 or 412, no later one would fare better.
+    """Return what a status means for a pull request; other statuses, such as 400 or 412, refuse later requests too.
 
     ``Nats-Pending-Messages`` is in 408 Request Timeout, Interest Expired, 409 Message Size Exceeds MaxBytes and Batch
-    Completed, and 423 Nats-Wrong-Pin-Id. A consumer that takes no more requests (MaxWaiting) is left for another one.
+    Completed, and 423 Nats-Wrong-Pin-Id. A consumer that accepts no more requests (MaxWaiting) is replaced by another.
     """
     if status.code == 100:
         return Heartbeat(status.number("Nats-Last-Consumer"))
@@ -115,10 +115,10 @@ def pull_event(status: Status) -> PullEvent:
 
 
 class BatchEnded(NamedTuple):
-    """The server has sent what it sends for a request."""
+    """The server has sent its whole answer to a request."""
 
     last: int  # sequence of the last message that it has sent, 0 when it has sent none
-    pending: int  # how many messages its replica has behind it that match
+    pending: int  # matching messages that its replica has after that one
 
 
 class NobodyAnswers(NamedTuple):
@@ -129,7 +129,7 @@ DirectEvent = BatchEnded | NobodyAnswers | RequestRefused
 
 
 def direct_event(status: Status) -> DirectEvent:
-    """Return what a status means for a batched direct get: with others, as 408, no later request would fare better."""
+    """Return what a status means for a batched direct get; other statuses, such as 408, refuse later requests too."""
     if status.code == 204:
         last, pending = status.number("Nats-Last-Sequence"), status.number("Nats-Num-Pending")
         return RequestRefused(status) if last is None or pending is None else BatchEnded(last, pending)

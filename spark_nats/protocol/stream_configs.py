@@ -1,8 +1,8 @@
-"""Configurations of streams: what people write, what servers take, and where two of them differ.
+"""Configurations of streams: what users write, what servers accept, and where two configurations differ.
 
-Servers know times as nanoseconds, and are silent about, or refuse in words of their own, what they do not know. So
-what people write is checked here. The fields are those of nats-server 2.15; one that is unknown here may be a newer
-server's, and is left to the server.
+Servers take times in nanoseconds. A server ignores what it does not know, or refuses it with an error of its own, so
+what users write is checked here. The fields are those of nats-server 2.15; a field that is unknown here may belong to a
+newer server, which judges it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
-"""Bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32 MiB, less
-the subject and what the server notes beside them."""
+"""Most bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32 MiB,
+less the subject and the server's own data about the message."""
 _TIME: Final = "time"
 _TRANSFORM = {"src": str, "dest": str}
 _SOURCE = {
@@ -47,7 +47,7 @@ _FIELDS: dict[str, Any] = {
     "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
     "metadata": dict,
 }
-_OTHER_NAMES = {"replicas": "num_replicas"}  # as people know it from the command line, and from buckets
+_OTHER_NAMES = {"replicas": "num_replicas"}  # as the command line and buckets call it
 _OF_BUCKETS = {  # the others have the same names
     "history": "max_msgs_per_subject",
     "max_value_size": "max_msg_size",
@@ -60,37 +60,37 @@ _MAX_DURATION = 2**63 - 1
 
 
 class RequestedConfig(dict[str, Any]):
-    """A stream's configuration as it is sent to a server, of which somebody has named some fields.
+    """A stream's configuration as it is sent to a server, with the fields that the user named.
 
     Attributes:
-        named: the fields that were named, by what they were called. The others are our own defaults.
+        named: what the user called each field that the user named. The other fields are our own defaults.
     """
 
     named: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, config: Mapping[str, Any], named: Mapping[str, str]) -> RequestedConfig:
-        """Return a configuration with what somebody has named of it."""
-        wish = cls(config)
-        wish.named = named
-        return wish
+        """Return a configuration with the fields that the user named."""
+        requested = cls(config)
+        requested.named = named
+        return requested
 
     @classmethod
-    def of_bucket(cls, config: Mapping[str, Any], wish: Mapping[str, Any]) -> RequestedConfig:
-        """Return a configuration with what somebody wishes of it as of a bucket, in the names of ADR-8."""
-        named = {_OF_BUCKETS.get(name, name): name for name in wish}
-        values = {**wish, "compression": "s2" if wish.get("compression") else "none"}
+    def of_bucket(cls, config: Mapping[str, Any], requested: Mapping[str, Any]) -> RequestedConfig:
+        """Return a configuration with what the user named of a bucket, by the names of ADR-8."""
+        named = {_OF_BUCKETS.get(name, name): name for name in requested}
+        values = {**requested, "compression": "s2" if requested.get("compression") else "none"}
         return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
 
 
 def read_config(document: Mapping[str, Any]) -> RequestedConfig:
-    """Return a configuration that somebody has written, as servers take it.
+    """Convert a configuration that a user wrote to one that servers accept.
 
     Args:
         document: fields by the server's names; times are nanoseconds, or texts such as ``48h``.
 
     Raises:
-        ValueError: a field is misspelt, or has a value that no server takes. It says so behind the name of what has it.
+        ValueError: a field is misspelt, or has a value that no server accepts. Its text follows the owner's name.
     """
     config: dict[str, Any] = {}
     named: dict[str, str] = {}
@@ -104,7 +104,7 @@ def read_config(document: Mapping[str, Any]) -> RequestedConfig:
 
 
 def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
-    """Return of what kind a field is; None for one that only a newer server may know."""
+    """Return the kind of a field; None for a field that only a newer server may know."""
     if name in fields:
         return fields[name]
     if near := nearest_field(name, fields, 0.85):
@@ -113,15 +113,15 @@ def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
 
 
 def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.6) -> str | None:
-    """Return the field that was probably meant by a name which is none."""
-    from difflib import get_close_matches  # only here, where time does not matter
+    """Return the field that an unknown name probably means; None when there is none."""
+    from difflib import get_close_matches  # imported only here, where time does not matter
 
     near = get_close_matches(name.lower(), [*fields, *_OTHER_NAMES], n=1, cutoff=cutoff)
     return near[0] if near else None
 
 
 def _read(shown: str, kind: Any, value: Any) -> Any:
-    """Return a value as servers take it; ValueError when none does."""
+    """Return a value as servers accept it; ValueError when none does."""
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
@@ -152,7 +152,7 @@ def check_kind(shown: str, value: Any, kind: type) -> None:
 
 
 def read_time(shown: str, text: str) -> int:
-    """Return the nanoseconds that a field has as a text; ValueError when that is no time."""
+    """Return the nanoseconds of a field's text; ValueError when the text is no time."""
     try:
         return nanoseconds(text)
     except ValueError as error:
@@ -168,7 +168,7 @@ def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
 
 
 def nanoseconds(text: str) -> int:
-    """Read a time with its unit, such as ``90s``, ``1h30m`` or ``30d``; ValueError when it is none."""
+    """Return the nanoseconds of a time with its unit, such as ``90s``, ``1h30m`` or ``30d``; ValueError for others."""
     parts = re.findall(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text)
     total = sum(
         _UNITS[unit] * int(number) if number.isdigit() else round(_UNITS[unit] * float(number))
@@ -179,17 +179,17 @@ def nanoseconds(text: str) -> int:
     return total
 
 
-def differences(wish: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
-    """Return in words where a stream's configuration, as a server gives it, is not what somebody has named."""
+def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
+    """Describe where a stream's configuration, as a server reports it, differs from what the user named."""
     return [
-        f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, wish[field])})"
-        for field, shown in wish.named.items()
-        if field in wish and not _same(field, wish[field], actual.get(field))
+        f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, requested[field])})"
+        for field, shown in requested.named.items()
+        if field in requested and not _same(field, requested[field], actual.get(field))
     ]
 
 
 def _same(field: str, asked: Any, has: Any) -> bool:
-    """Tell whether a value is what was asked for; servers leave values out, and fill in what was left to them."""
+    """Return whether a value is the requested one; servers leave values out, and fill in what was left to them."""
     if field in _LIMITS:
         return max(asked or -1, -1) == max(has or -1, -1)
     if field in ("num_replicas", "first_seq"):

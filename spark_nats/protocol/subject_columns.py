@@ -37,8 +37,8 @@ class Violation:
     """Rows of a column that break a rule.
 
     Attributes:
-        wrong: which rows do, at least one.
-        say: says which rule a row breaks.
+        wrong: a mask of these rows, at least one.
+        say: returns the rule that a row breaks.
     """
 
     wrong: Mask
@@ -46,42 +46,42 @@ class Violation:
 
     @property
     def row(self) -> int:
-        """The first one."""
+        """The first of these rows."""
         return int(self.wrong.argmax())
 
     @property
     def rule(self) -> str:
-        """What the first one breaks."""
+        """The rule that the first of these rows breaks."""
         return self.say(self.row)
 
 
 class _Shape(NamedTuple):
-    """What filters have in common whose wildcards stand in the same places."""
+    """The shape of filters whose wildcards stand in the same places."""
 
-    tokens: int  # how many there are before a last ``>``
+    tokens: int  # number of tokens before a last ``>``
     is_open: bool  # whether ``>`` is the last token
-    stars: tuple[int, ...]  # the numbers of the tokens that are ``*``
+    stars: tuple[int, ...]  # indexes of the tokens that are ``*``
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Return the number of the first token and of that behind the last, for each run of literal tokens."""
+        """Yield the index of the first token and of that after the last, for each run of literal tokens."""
         for before, star in pairwise((-1, *self.stars, self.tokens)):
             if before + 1 < star:
                 yield before + 1, star
 
 
-_FEW = 8  # so many comparisons of beginnings take less time than it takes to find the tokens of a subject
+_FEW = 8  # comparisons of beginnings that take less time together than finding the tokens of a subject
 
 
 class SubjectMatcher:
-    """Tells of every subject in a column whether one of several filters matches it: :func:`matches` for columns.
+    """Finds the subjects in a column that one of several filters matches: :func:`matches` for columns.
 
-    Filters whose wildcards stand in the same places are looked up together, in one hash table of their literal tokens.
-    So the cost depends on how many such shapes there are, and hardly on the number of filters. Filters that are a
-    literal beginning, such as ``orders.>``, are compared one by one while they are few: that needs no look at tokens.
-    The benchmark's row "codec: subject filters, matched here" guards the cost.
+    Filters whose wildcards stand in the same places share one hash table of their literal tokens. So the cost depends
+    on the number of such shapes, and hardly on the number of filters. Filters that are a literal beginning, such as
+    ``orders.>``, are compared one by one while they are few, which needs no tokens. The benchmark's row "codec: subject
+    filters, matched here" guards the cost.
 
     Args:
-        filters: valid ones. They may overlap.
+        filters: valid filters, which may overlap.
     """
 
     def __init__(self, filters: Iterable[str]) -> None:
@@ -108,7 +108,7 @@ class SubjectMatcher:
                 self._shaped.append((shape, strings(keys)))
 
     def match(self, subjects: pa.BinaryArray) -> Mask:
-        """Return for each subject whether a filter matches it.
+        """Return a mask of the subjects that a filter matches.
 
         Args:
             subjects: literal subjects as they were received: any bytes, UTF-8 or not, and no nulls.
@@ -127,7 +127,7 @@ class SubjectMatcher:
 
 
 def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Positions, dots: Fields) -> Mask:
-    """Return for each subject whether it has so many tokens, and those of them that are literal are in ``keys``."""
+    """Return a mask of the subjects that have the shape's number of tokens, and its literal tokens in ``keys``."""
     matched: Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, behind in shape.runs():
@@ -141,15 +141,15 @@ def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Posi
 
 
 def find_subject_violation(subjects: pa.Array) -> Violation | None:
-    """Find the rows of a string column that are not a literal subject, and say why.
+    """Return the rows of a string column that are not a literal subject, and the rule that they break.
 
-    A null is not judged: whether it may stand there is not a rule of subjects.
+    Nulls pass: whether a row may be null is not a rule of subjects.
     """
     return find_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
 
 
 def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
-    """Tell which rows of a string column are empty, or have an empty token or a byte that ``forbidden`` marks."""
+    """Return a mask of the rows of a string column that are empty, or have an empty token or a ``forbidden`` byte."""
     data, offsets = packed(values)
     dots = np.flatnonzero(data == _DOT)
     is_edge = np.zeros(len(data) + 1, np.bool_)
@@ -160,7 +160,7 @@ def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
 
 
 def find_violation(values: pa.Array, wrong: Mask, say: Callable[[str], str | None]) -> Violation | None:
-    """Return the rows of a string column that are wrong, and what is said of their values. Nulls are not judged."""
+    """Return the wrong rows of a string column, with the rule that ``say`` returns for their values; nulls pass."""
     if values.null_count:
         wrong = wrong & flags_of(values.is_valid())
     return Violation(wrong, lambda row: say(values[row].as_py()) or "") if wrong.any() else None

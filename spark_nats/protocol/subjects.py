@@ -1,9 +1,9 @@
-"""What a subject may be, and which subjects a filter matches.
+"""The rules of subjects and filters, and which subjects a filter matches.
 
 The rules are those of the protocol's conventions: tokens separated by ``.``, none empty, no white space; ``*`` stands
 for one token and ``>`` for one or more at the end, each alone in its token. Subjects may be any UTF-8. Control
-characters are refused too: a CR or LF would end the line and begin another command. The same rules for whole columns
-are in :mod:`.subject_columns`, which costs more to import.
+characters are refused too, because a CR or LF would end the line and begin another command. The same rules for whole
+columns are in :mod:`.subject_columns`, which costs more to import.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-INBOX_PREFIX = "_INBOX"  # first tokens of subjects on which clients await answers, unless a user has others
+INBOX_PREFIX = "_INBOX"  # first tokens of the subjects on which clients await answers, unless a user has others
 EMPTY_TOKEN = "has an empty token (a dot at its beginning or end, or two in a row)"
 _NOT_LITERAL = re.compile(r"[\x00-\x20\x7f*>]")
 _NOT_FILTER = re.compile(r"[\x00-\x20\x7f]")
@@ -19,14 +19,14 @@ _NOT_NAME = re.compile(r"[\x00-\x20\x7f.*>/\\]")
 
 
 def subject_violation(subject: str) -> str | None:
-    """Say why a message cannot be published to ``subject``; None when it can."""
+    """Return why a message cannot be published to ``subject``; None when it can."""
     if violation := _violation(subject, _NOT_LITERAL, "white space, a control character or a wildcard (* or >)"):
         return violation
     return EMPTY_TOKEN if "" in subject.split(".") else None
 
 
 def filter_violation(subject: str) -> str | None:
-    """Say why ``subject`` cannot be subscribed to or used as a filter; None when it can."""
+    """Return why ``subject`` cannot be subscribed to or used as a filter; None when it can."""
     if violation := queue_violation(subject):
         return violation
     tokens = subject.split(".")
@@ -41,12 +41,12 @@ def filter_violation(subject: str) -> str | None:
 
 
 def name_violation(name: str) -> str | None:
-    """Say why ``name`` cannot name a stream or a consumer (ADR-6: no dot, wildcard, slash or white space)."""
+    """Return why ``name`` cannot name a stream or a consumer (ADR-6: no dot, wildcard, slash or white space)."""
     return _violation(name, _NOT_NAME, "white space, a control character or one of . * > / \\")
 
 
 def queue_violation(queue: str) -> str | None:
-    """Say why ``queue`` cannot name a queue group; None when it can."""
+    """Return why ``queue`` cannot name a queue group; None when it can."""
     return _violation(queue, _NOT_FILTER, "white space or a control character")
 
 
@@ -57,7 +57,7 @@ def _violation(text: str, forbidden: re.Pattern[str], what: str) -> str | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Tell whether some subject is matched by both of two valid filters."""
+    """Return whether two valid filters both match some subject."""
     first, second = one.split("."), other.split(".")
     for a, b in zip(first, second, strict=False):
         if ">" in (a, b):
@@ -68,9 +68,9 @@ def overlap(one: str, other: str) -> bool:
 
 
 def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
-    """Return two of some valid filters that overlap, None where all are disjoint.
+    """Return two valid filters that overlap; None when all are disjoint.
 
-    They are kept as a tree of tokens, so each one meets only those that begin as it does.
+    A tree of tokens holds the filters, so each one is compared only with those that begin like it.
     """
     root = _Node()
     for each in filters:
@@ -85,7 +85,7 @@ def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
 
 
 class _Node:
-    """Where filters agree in their tokens so far."""
+    """The filters that agree in their tokens so far."""
 
     __slots__ = ("below", "ends")
 
@@ -95,7 +95,7 @@ class _Node:
 
 
 def _overlapping(root: _Node, tokens: list[str]) -> str | None:
-    """Return a filter of a tree that overlaps one with such tokens."""
+    """Return a filter in a tree that overlaps a filter of these tokens."""
     to_look_at = [(root, 0)]
     while to_look_at:
         node, i = to_look_at.pop()
@@ -115,7 +115,7 @@ def _overlapping(root: _Node, tokens: list[str]) -> str | None:
 
 
 def covers(one: str, other: str) -> bool:
-    """Tell whether a valid filter matches every subject that another one matches."""
+    """Return whether a valid filter matches every subject that another one matches."""
     wider, narrower = one.split("."), other.split(".")
     for i, token in enumerate(wider):
         if token == ">":

@@ -1,4 +1,4 @@
-"""What a server says about the user that is logged in: account and permissions (``$SYS.REQ.USER.INFO``)."""
+"""A server's description of the user that is logged in: account and permissions (``$SYS.REQ.USER.INFO``)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from spark_nats.protocol.documents import integer_at, object_at, parse_document, printable, string_at, strings_at
 from spark_nats.protocol.subjects import covers, overlap
 
-USER_INFO = "$SYS.REQ.USER.INFO"  # where the server describes the user that asks, if that one may publish to it
+USER_INFO = "$SYS.REQ.USER.INFO"  # where the server describes the requesting user, who must be allowed to publish to it
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What may be published or subscribed to: subjects and wildcards."""
+    """The subjects and wildcards that a user may publish or subscribe to."""
 
     allow: tuple[str, ...] = ()  # everything when empty
-    deny: tuple[str, ...] = ()  # what may not be, whatever ``allow`` says
+    deny: tuple[str, ...] = ()  # what is denied, whatever ``allow`` says
 
     def includes(self, subject: str) -> bool:
-        """Tell whether all that a subject or wildcard stands for is allowed, by one entry at least."""
+        """Return whether one entry allows all that a subject or wildcard stands for, and none denies any of it."""
         if any(overlap(entry, subject) for entry in self.deny):
             return False
         return not self.allow or any(covers(entry, subject) for entry in self.allow)
@@ -27,9 +27,9 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Who is logged in."""
+    """The user that is logged in."""
 
-    name: str  # or public key, fit to be shown
+    name: str  # or public key, made printable
     account: str  # its name or public key, likewise
     expires: float | None  # seconds after which the login ends; None when it does not
     publish: Permission
@@ -37,10 +37,10 @@ class UserInfo:
 
 
 def parse_user_info(payload: bytes) -> UserInfo:
-    """Read the answer to a request to :data:`USER_INFO`; ValueError when it is something else."""
+    """Parse the answer to a request to :data:`USER_INFO`; ValueError when it is something else."""
     answer = parse_document(payload)
     data = object_at(answer, "data")
-    # Where there are JWTs, users and accounts are public keys, and most have names besides.
+    # With JWTs, users and accounts are public keys, and most also have names.
     return UserInfo(
         name=printable(string_at(data, "user_name" if data.get("user_name") else "user")),
         account=printable(string_at(data, "account_name" if data.get("account_name") else "account")),
@@ -52,7 +52,7 @@ def parse_user_info(payload: bytes) -> UserInfo:
 
 def _permission(answer: dict[str, Any], which: str) -> Permission:
     allow, deny = (strings_at(answer, "data", "permissions", which, list_) for list_ in ("allow", "deny"))
-    # An entry with a space is about subscriptions in the queue group behind it.
+    # An entry with a space is about subscriptions in the queue group after the space.
     alone = tuple(entry for entry in allow if " " not in entry)
     if allow and not alone:
         return Permission(deny=(">",))

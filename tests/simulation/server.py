@@ -974,7 +974,7 @@ class Cluster:
             "api": {"level": 5, "total": 0, "errors": 0},
         }
 
-    def _configured(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def _configured(self, requested: dict[str, Any]) -> dict[str, Any]:
         config: dict[str, Any] = {
             "retention": "limits",
             "max_consumers": -1,
@@ -997,8 +997,8 @@ class Cluster:
             "consumer_limits": {},
             "allow_msg_ttl": False,
         }
-        config |= {name: value for name, value in wish.items() if value is not None}
-        if 0 < config["max_age"] < config["duplicate_window"] and "duplicate_window" not in wish:
+        config |= {name: value for name, value in requested.items() if value is not None}
+        if 0 < config["max_age"] < config["duplicate_window"] and "duplicate_window" not in requested:
             config["duplicate_window"] = config["max_age"]
         if not config.get("subjects"):
             config["subjects"] = [config["name"]]

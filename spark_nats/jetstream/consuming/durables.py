@@ -33,7 +33,7 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.consumers import ConsumerInfo, durable_config, filters_of, longest_inactivity, not_ours
+from spark_nats.protocol.consumers import ConsumerInfo, durable_config, filters_of, max_inactivity, not_ours
 from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class DurableHandle:
 
 def check_releasable(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a stream can be read by sequence and its messages then released."""
-    if longest_inactivity(info.config):
+    if max_inactivity(info.config):
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):

@@ -19,7 +19,7 @@ from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import configure_durable, consumer_info, move_consumer, too_old
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.protocol.consumers import durable_config, longest_inactivity, not_ours
+from spark_nats.protocol.consumers import durable_config, max_inactivity, not_ours
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ProgressConsumers:
             return
         if info.retention != LIMITS:
             raise UnsupportedStreamError(conditions.PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
-        if longest_inactivity(info.config):
+        if max_inactivity(info.config):
             raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
         if js.connection.info.is_older_than(2, 14):
             raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)

@@ -95,7 +95,9 @@ class Flight:
     @property
     def can_repeat(self) -> bool:
         """Whether all rows of unknown fate can be sent again."""
-        return not self.open or not any(rows.ids is None and (fates == _OPEN).any() for rows, fates in self._kept())
+        return not self.open or not any(
+            rows.ids is None and (statuses == _OPEN).any() for rows, statuses in self._kept()
+        )
 
     @property
     def under_way(self) -> int:
@@ -185,7 +187,7 @@ class Flight:
 
     def open_subjects(self) -> list[str]:
         """Return the subjects of unanswered messages, each once."""
-        found = [rows.subjects.filter(booleans(fates == _OPEN)) for rows, fates in self._kept()]
+        found = [rows.subjects.filter(booleans(statuses == _OPEN)) for rows, statuses in self._kept()]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
     def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
@@ -207,9 +209,9 @@ class Flight:
     def rest(self) -> list[Rows]:
         """Return the rows that are not known to be stored, in order."""
         found = []
-        for rows, fates in self._kept():
-            if (chosen := fates != _STORED).any():
-                again = rows.again or bool((fates == _OPEN).any())
+        for rows, statuses in self._kept():
+            if (chosen := statuses != _STORED).any():
+                again = rows.again or bool((statuses == _OPEN).any())
                 left = rows if chosen.all() else rows.take(chosen)
                 found.append(left.with_headers(self._headers)._replace(again=again))
         return found
@@ -241,5 +243,5 @@ class Flight:
         """Yield the rows since the first one that is not known to be stored, and the fate of each."""
         for first, rows in self._parts:
             if (skipped := max(0, self._base - first)) < rows.size:
-                fates = self._statuses[max(0, first - self._base) :][: rows.size - skipped]
-                yield rows.take(slice(skipped, None)) if skipped else rows, fates
+                statuses = self._statuses[max(0, first - self._base) :][: rows.size - skipped]
+                yield rows.take(slice(skipped, None)) if skipped else rows, statuses

@@ -1,28 +1,28 @@
-"""Reading what a KV bucket held at one moment, all rows of which are from one state of the bucket: the option ``asOf``.
+"""Reading a KV bucket at one moment, so that all rows are from one state of the bucket: the option ``asOf``.
 
-A revision is a sequence of the bucket's stream. At revision R a key held its last entry up to R.
+A revision is a sequence of the bucket's stream. At revision R, the value of a key is its last entry up to R.
 
-**The latest moment** (:class:`LatestReader`). While a bucket is read, keys are written again, and the entry that a key
-held at the beginning may be removed before it is come to. So reading goes on with what was stored meanwhile, in parts,
-each one smaller than the one before. Before a part the stream's leader is asked for the last sequence M. Then:
+**The latest moment** (:class:`LatestReader`). While a bucket is read, keys are written again, and the stream may remove
+an entry before the reader reaches it. So the reader continues with what was stored meanwhile, in parts, each smaller
+than the one before. Before each part it asks the stream's leader for the last sequence M. Then:
 
-* All that the stream held up to the end L of the parts before was read. An entry up to L that is missing was removed by
-  one that M does not lie before.
-* If the part has every sequence from L on to M, nothing that M's state consists of is missing: the moment is M.
-* If the part is one direct get, whose server said at its end that it has nothing behind the last message, and if that
-  message is M or a later one, whatever is missing was removed by something that was read: the moment is that message.
-* A moment is not within an atomic batch, which may be seen while it is being stored. A batch whose last message does
-  not say that it is the last one ends where the leader has nothing new.
+* Everything that the stream held up to L, the end of the parts before, was read. If an entry up to L is missing, the
+  entry that removed it is M or an earlier one.
+* If the part has every sequence after L up to M, nothing of M's state is missing: the moment is M.
+* If the part is one direct get, and its server reports at the end that nothing follows the last message, and that
+  message is M or a later one, then an entry that was read removed whatever is missing: the moment is that message.
+* A moment is never within an atomic batch, which is visible while a server stores it. A batch whose last message does
+  not commit it ends where the leader has nothing new.
 
-**An earlier moment** (:class:`RevisionReader`). What the stream still holds up to R is read, and then it is asked which
-keys may have held something at R that is not there any more. A key loses its oldest entries first. So what was read of
-a key is what it held at R, unless its entries up to R were removed while they were read. Of a key without any entry up
-to R it is asked whether it may have had one, by :func:`may_have_lost`.
+**An earlier moment** (:class:`RevisionReader`). The reader reads what the stream still holds up to R, and then asks
+which keys may have held something at R that was removed since. A key loses its oldest entries first. So the entry that
+was read of a key is its value at R, unless its entries up to R were removed during the read. For a key without any
+entry up to R, :func:`may_have_lost` decides whether it may have had one.
 
-``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). Of a key that
-was written again since, and kept no earlier entry, it says nothing: of 1,000 keys with a history of 1 of which 500 were
-written again, it returns the other 500 (nats-server 2.15.1). So what is missing would have to be found out here all the
-same, and all keys of a small bucket come in one round trip too.
+``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). It omits a key
+that was written again since and kept no earlier entry: of 1,000 keys with a history of 1, 500 of them written again, it
+returns the other 500 (nats-server 2.15.1). So the missing keys would have to be found here all the same. And without
+``multi_last``, too, all keys of a small bucket come in one round trip.
 """
 
 from __future__ import annotations
@@ -70,41 +70,41 @@ from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sparkapi import arrow_schema
 
-MAX_ASKED = 500  # messages that are asked for in one flight
-IN_MEMORY = 32 << 20  # bytes of rows up to which they are kept in no file
+MAX_ASKED = 500  # messages that are requested in one round trip
+IN_MEMORY = 32 << 20  # bytes of rows up to which they stay in memory
 MAX_PARTS = 200
-"""Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
+"""Most parts in which a moment is sought; a few are enough, unless keys are written faster than they are read."""
 
 
 def may_have_lost(revisions: int, replaces: bool, history: int) -> bool:
-    """Tell whether a key that keeps no entry up to a moment may have held one then.
+    """Return whether a key that keeps no entry up to a moment may have had one then.
 
     Args:
-        revisions: how many later ones it keeps.
-        replaces: whether the oldest of them has removed those before it, as a purge does.
-        history: how many revisions of a key the bucket keeps; all of them when it is not positive.
+        revisions: number of later entries that the key keeps.
+        replaces: whether the oldest of them removed the entries before it, as a purge does.
+        history: number of revisions of a key that the bucket keeps; all of them when it is not positive.
     """
     return replaces or 0 < history <= revisions
 
 
 def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
-    """Tell which messages are the last ones of their subjects up to a revision; of one that is there twice, one is."""
+    """Return a mask of the last message of each subject up to a revision, with one copy of a repeated message."""
     encoded = subjects.dictionary_encode()
     codes = np.concatenate([np.empty(0, np.int64), *(each.indices.to_numpy() for each in encoded.chunks)]).astype(int)
     rows = np.flatnonzero(sequences <= revision)
     rows = rows[np.argsort(sequences[rows], kind="stable")]
     last = np.full(int(codes.max(initial=-1)) + 1, -1)
-    last[codes[rows]] = rows  # of several the last one stays
+    last[codes[rows]] = rows  # the last of several assignments stays
     held = np.zeros(len(sequences), np.bool_)
     held[last[last >= 0]] = True
     return held
 
 
 def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
-    """Return the last revision that was stored up to a time, 0 when all were stored after it.
+    """Return the last revision that was stored up to a time; 0 when all were stored after it.
 
-    Times are compared in microseconds, as a row has them. Where the next revisions are not kept, it is the last of them
-    that may have been stored by then.
+    Times are compared in microseconds, as rows have them. If the bucket no longer keeps the revisions after that one,
+    the result is the last of them that may have been stored by then.
     """
     behind = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
     return first_sequence_since(js, info.name, behind, info.first_sequence, info.last_sequence + 1) - 1
@@ -112,7 +112,7 @@ def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
 
 @dataclass(frozen=True)
 class SnapshotPartition(KeysPartition):
-    """What one partition reads, as it was at a moment that is known.
+    """What one partition reads at a known moment.
 
     Attributes:
         revision: the moment.
@@ -122,19 +122,19 @@ class SnapshotPartition(KeysPartition):
 
 
 class NatsMomentReader(NatsBucketReader):
-    """Reads what a bucket held at one moment; rows come when all was read."""
+    """Reads a bucket at one moment, and yields rows after it has read everything."""
 
     _options: MomentReadOptions
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
-        """Plan the read of entries: each filter of keys is a partition, but the latest moment has only one."""
+        """Plan one partition for each filter of keys, but a single one for the latest moment."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
         revision = self._revision(js, info)
         return [SnapshotPartition(part, revision) for part in every.parts] if revision else []
 
     def _revision(self, js: JetStream, info: StreamInfo) -> int:
-        """Return the last revision of the moment that is wanted, 0 if there was none yet."""
+        """Return the last revision of the requested moment; 0 when there was none yet."""
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
             made = time_of(nanoseconds_of(info.created) or 0)
@@ -166,19 +166,19 @@ class NatsMomentReader(NatsBucketReader):
 
 
 def reader(options: MomentReadOptions, schema: StructType) -> NatsBucketReader:
-    """Return the reader of what a bucket holds, or of what it held at a moment if one is wanted."""
+    """Return the reader of a bucket, or that of a bucket at one moment if the options name a moment."""
     return NatsBucketReader(options, schema) if options.as_of is None else NatsMomentReader(options, schema)
 
 
 class SnapshotBuffer:
     """Entries of a bucket, kept until it is known which of them become rows.
 
-    All of them wait in a temporary file, as Arrow batches. Memory has the subject and the revision of each.
+    A temporary file holds all of them, as Arrow batches. Memory holds the subject and the revision of each.
 
     Args:
         schema: the columns.
-        bucket: which bucket.
-        ignore_deletes: whether deletions become no rows.
+        bucket: name of the bucket.
+        ignore_deletes: whether to leave out deletions.
     """
 
     def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
@@ -192,7 +192,7 @@ class SnapshotBuffer:
         self._deletions: list[Mask] = [np.empty(0, np.bool_)]
 
     def close(self) -> None:
-        """Forget them."""
+        """Forget the entries."""
         self._file.close()
 
     def add(self, delivered: Delivered) -> None:
@@ -204,7 +204,7 @@ class SnapshotBuffer:
             self._deletions.append(operations_of(delivered.messages).deletions)
 
     def rows_at(self, revision: int, without: Set[bytes] = frozenset()) -> Iterator[pa.RecordBatch]:
-        """Yield what the bucket held at a revision, without the keys of some subjects."""
+        """Yield the rows of the bucket at a revision, without the keys of some subjects."""
         self._writer.close()
         subjects = pa.chunked_array(self._subjects, pa.binary())
         chosen = held_at(revision, subjects, np.concatenate(self._sequences))
@@ -223,20 +223,20 @@ class SnapshotBuffer:
 
 
 def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
-    """Return what reads the entries with ``start <= revision < end``, any of which may be removed."""
+    """Return a reader of the entries with ``start <= revision < end``; a removed entry is no loss."""
     revisions = Range(what.stream, what.created, start, end, what.filters, removed=Removed.NO_LOSS)
     return RangeReader(revisions, ReadMethod.HEADERS if what.headers_only else ReadMethod.CONSUMER, retries=retries)
 
 
 class LatestReader:
-    """Reads what a bucket holds at one moment, which comes while it is read.
+    """Reads a bucket at a moment that is found while it is read.
 
-    What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
+    It yields more entries of some keys than that of the moment: :func:`held_at` chooses.
 
     Args:
         what: which entries.
-        after: to read only what was stored after this revision; from the beginning when it is 0.
-        retries: how long to go on without progress; what does not work at once is an error when None.
+        after: the revision after which to read; 0 to read from the beginning.
+        retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
         revision: the moment, once it is known.
@@ -250,18 +250,18 @@ class LatestReader:
         self._what = what
         self._matcher = SubjectMatcher(what.filters) if what.keys else None
         self._retries = retries
-        self._reached = after or -1  # everything up to it was read; negative before that is known
+        self._reached = after or -1  # everything up to it was read; negative until it is known
         self._parts = 0
         self._whole = None if after else BucketReader(what, retries=retries)  # reads the beginning
         self._part: RangeReader | None = None
-        self._found = 0  # messages of the part
-        self._in_batch = False  # whether the last message of the part was stored together with later ones
+        self._found = 0  # messages that were read of the part
+        self._in_batch = False  # whether the last message of the part begins or continues an atomic batch
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
-        """Read on over a connection.
+        """Continue to read over a connection.
 
         Raises:
-            JetStreamError: the bucket was deleted or made again, or it is written faster than it can be read.
+            JetStreamError: the bucket was deleted or created again, or it is written faster than it can be read.
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if self._reached < 0:
@@ -281,7 +281,7 @@ class LatestReader:
             self._parts += 1
             if self._parts > MAX_PARTS:
                 raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MAX_PARTS))
-            if last < self._reached:  # a leader that was stopped for a while
+            if last < self._reached:  # from a leader that was stopped for some time and lags
                 wait_a_moment(js)
             elif self._is_one_get(js, info):
                 yield from self._read_one_get(js, last)
@@ -295,15 +295,15 @@ class LatestReader:
         return info
 
     def _is_one_get(self, js: JetStream, info: StreamInfo) -> bool:
-        small = info.last_sequence - self._reached <= BATCH_MESSAGES // 2  # there may be as many more by then
+        small = info.last_sequence - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
         return small and info.allows_direct_gets and are_available(js, self._what.stream)
 
     def _range(self, last: int) -> RangeReader:
-        # Without filters: it must be known of every sequence whether it is there.
+        # Without filters, because it must be known whether each sequence exists.
         return _reader_of(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
-        """Read on in a part that ends with the last sequence of a moment ago."""
+        """Continue to read a part that ends with the stream's last sequence before the part."""
         for delivered in part.read(js):
             self._found += len(delivered.messages)
             yield from self._wanted(delivered)
@@ -313,7 +313,7 @@ class LatestReader:
         self._part, self._reached = None, last
 
     def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
-        """Read a part by one direct get, which may reach further than to the last sequence of a moment ago."""
+        """Read a part by one direct get, which may go beyond ``last``, the stream's last sequence before the part."""
         gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
         try:
@@ -341,19 +341,19 @@ class LatestReader:
 
 
 class RevisionReader:
-    """Reads what a bucket held at a revision, as far as it keeps that.
+    """Reads a bucket at a revision, as far as the bucket keeps that state.
 
-    What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
+    It yields more entries of some keys than that of the moment: :func:`held_at` chooses.
 
     Args:
         what: which entries.
         revision: the moment, at most the bucket's last revision.
-        retries: how long to go on without progress; what does not work at once is an error when None.
+        retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
         revision: as given.
-        doubtful: once all was read, the subjects of keys of which it is not known what they held.
-        losses: once all was read, what may be missing or is, in sentences.
+        doubtful: after the read, the subjects of the keys whose values at the revision are unknown.
+        losses: after the read, sentences about what is or may be missing.
     """
 
     def __init__(self, what: Entries, *, revision: int, retries: Retries | None = None) -> None:
@@ -363,46 +363,46 @@ class RevisionReader:
         self._what = what
         self._retries = retries
         self._begins_at = 0  # the last revision when reading began
-        self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were read
+        self._delivered: list[pa.BinaryArray] = []  # subjects of the keys that were read
         self._found = 0  # messages that were read
         self._last = 0  # sequence of the last one
         self._later: RangeReader | None = None  # reads what was stored after the revision
-        # Of each subject that was not read before:
-        self._oldest: dict[str, bool] = {}  # whether its first entry has removed others
+        # For each subject that was not read before:
+        self._oldest: dict[str, bool] = {}  # whether its oldest entry has removed others
         self._counts: dict[str, int] = {}  # how many entries it has
-        self._meanwhile: LatestReader | None = None  # reads what was stored while it was read
-        self._written = set[str]()  # subjects of that which were read before
-        # Of keys whose names may stand for several in the leader's list, as those that are not UTF-8 have them there:
+        self._meanwhile: LatestReader | None = None  # reads what was stored during the read
+        self._written = set[str]()  # those of its subjects that were read before
+        # For keys whose names in the leader's list may stand for several keys, because they are not UTF-8:
         self._are_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision
-        # by their subjects, the last revision, how many there are, and whether one of them has removed others
+        # by subject: the last revision, the number of revisions, and whether one of them has removed others
         self._unnamed: dict[bytes, tuple[int, int, bool]] = {}
         self._range = _reader_of(what, 1, revision + 1, retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
-        """Read on over a connection.
+        """Continue to read over a connection.
 
         Raises:
-            DataLossError: the bucket was deleted, or made again, or has lost its end.
+            DataLossError: the bucket was deleted or created again, or has lost its end.
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if not self._begins_at:
             self._begins_at = stream_info(js, self._what.stream).last_sequence
         for delivered in self._range.read(js):
-            self._handed.append(pc.unique(delivered.subjects))
+            self._delivered.append(pc.unique(delivered.subjects))
             self._found += len(delivered.messages)
             self._last = int(delivered.deliveries.stream_sequences()[-1])
             yield delivered
         self._judge(js)
 
     def _judge(self, js: JetStream) -> None:
-        """See what may be missing."""
+        """Find out what may be missing."""
         info = stream_info(js, self._what.stream)
         if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
-            return  # nothing was ever removed of what there was then
+            return  # nothing up to the revision was ever removed
         history = int(info.config.get("max_msgs_per_subject", -1))
         if history != 1:
-            self._note_counts(js)  # before what follows too: what a purge removes meanwhile may have been full
+            self._note_counts(js)  # also before the reads below: a purge during them may empty a full history
             self._note_oldest(js, info.last_sequence)
             if info.last_sequence > self._begins_at:
                 self._note_written(js)
@@ -426,7 +426,7 @@ class RevisionReader:
         self.losses = tuple(losses)
 
     def _note_counts(self, js: JetStream) -> None:
-        """Note how many entries the stream has of each key that was not read, the most that were seen."""
+        """Note the number of entries of each key that was not read, the largest of all calls."""
         for pattern in self._what.filters or (key_filter(">"),):
             counts = subjects_of(js, self._what.stream, pattern)
             listed = texts(list(counts)).cast(pa.binary())
@@ -436,7 +436,7 @@ class RevisionReader:
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
     def _note_oldest(self, js: JetStream, last: int) -> None:
-        """Note of each key that was not read how what the stream keeps of it begins."""
+        """Note for each key that was not read whether its oldest entry in the stream has removed others."""
         headers = replace(self._what, headers_only=True)
         self._later = self._later or _reader_of(headers, self.revision + 1, last + 1, self._retries)
         for delivered in self._later.read(js):
@@ -448,14 +448,14 @@ class RevisionReader:
                     self._oldest.setdefault(subject, bool(replaces))
 
     def _note_written(self, js: JetStream) -> None:
-        """Note the keys that were read and were written meanwhile: nothing was removed of all others."""
+        """Note the keys that were read and written meanwhile; all other keys that were read have lost nothing."""
         self._meanwhile = self._meanwhile or self._all_after(self._begins_at)
         for delivered in self._meanwhile.read(js):
             subjects = _named(pc.unique(delivered.subjects))
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
 
     def _note_unnamed(self, js: JetStream) -> None:
-        """Note what was stored after the revision of keys that no request can name."""
+        """Note the entries after the revision of keys that no request can name."""
         self._after = self._after or self._all_after(self.revision)
         for delivered in self._after.read(js):
             unnamed = _are_unnamed(delivered.subjects)
@@ -472,12 +472,12 @@ class RevisionReader:
         return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
 
     def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
-        """Yield the subjects of keys that no request can name, and of which it is not known what they held.
+        """Yield the subjects of keys that no request can name and whose values at the revision are unknown.
 
-        What was read of a key is right unless the key was written meanwhile, and so often that it lost entries.
+        The entry that was read of a key is right unless writes during the read made the key lose entries.
         """
         was_read = frozenset(
-            chain.from_iterable(each.filter(booleans(_are_unnamed(each))).to_pylist() for each in self._handed)
+            chain.from_iterable(each.filter(booleans(_are_unnamed(each))).to_pylist() for each in self._delivered)
         )
         for subject, (last, revisions, replaces) in self._unnamed.items():
             unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
@@ -485,7 +485,7 @@ class RevisionReader:
                 yield subject
 
     def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
-        """Yield the subjects of keys of which it is not known what they held."""
+        """Yield the subjects of keys whose values at the revision are unknown."""
         for subject, count in self._counts.items():
             if may_have_lost(count, self._oldest.get(subject, False), history):
                 yield subject
@@ -497,11 +497,11 @@ class RevisionReader:
                     yield subject
 
     def _was_read(self, subjects: pa.BinaryArray) -> Mask:
-        return flags_of(pc.is_in(subjects, pa.chunked_array(self._handed, pa.binary())))
+        return flags_of(pc.is_in(subjects, pa.chunked_array(self._delivered, pa.binary())))
 
 
 def _are_unnamed(subjects: pa.BinaryArray) -> Mask:
-    """Tell which subjects have U+FFFD in the leader's list, or are U+FFFD: no request can name one of them alone."""
+    """Return a mask of the subjects with U+FFFD in the leader's list: no request can name one of them alone."""
     return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
 
 

@@ -1,4 +1,4 @@
-"""The option ``asOf``; :mod:`.as_of` reads what it names."""
+"""The option ``asOf``, which names a moment that :mod:`.as_of` reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_moment(text: str) -> int | datetime | str:
 
 @dataclass(frozen=True, kw_only=True)
 class MomentReadOptions(BucketReadOptions, section=SECTION):
-    """What a batch reads of a KV bucket, which may be what it held at one moment."""
+    """What a batch reads of a KV bucket, possibly at one moment."""
 
     as_of: int | datetime | str | None = option(
         read_moment,

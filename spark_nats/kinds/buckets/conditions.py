@@ -1,4 +1,4 @@
-"""What readers and writers of KV buckets say."""
+"""The conditions of readers and writers of KV buckets."""
 
 from spark_nats.conditions import Condition, Hint, Transient
 

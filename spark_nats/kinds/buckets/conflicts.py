@@ -1,7 +1,7 @@
-"""Rows for a KV bucket that it did not take, because their keys have other revisions than they expect.
+"""Rows that a KV bucket refused, because their keys have other revisions than the rows expect.
 
-Somebody was faster, or the key has to be created anew; or the row was stored by an earlier attempt that its message id
-does not tell any more. Which of these it is, the revisions tell that the key has got since.
+Another writer was faster, or the key was deleted and has to be created again. Or an earlier attempt stored the row, and
+the stream no longer knows its message id. The revisions that the key has got since show which of these is the case.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Conflicts:
 
     Args:
         bucket: the bucket.
-        api_prefix: what requests to JetStream begin with.
-        skips: whether they are left out.
-        sets_aside: whether they are handed over to what takes rows that cannot be sent. Without either they are errors.
+        api_prefix: first tokens of the API's subjects.
+        skips: whether such rows are left out.
+        sets_aside: whether such rows become dead letters. They are errors when both are false.
     """
 
     def __init__(self, bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> None:
@@ -38,16 +38,16 @@ class Conflicts:
         self._sets_aside = sets_aside
         self._bucket = bucket
         self._stream = stream_of(bucket)
-        self._again: set[int] = set()  # rows that are to create a key that was deleted: they name what says so
-        # With a prefix, a key is published elsewhere than it is stored.
+        self._again: set[int] = set()  # rows that create a deleted key again: they expect the deletion's revision
+        # With an API prefix, a key is published on another subject than it is stored on.
         self._published = key_subject(bucket, "", api_prefix)
 
     def resolve(self, js: JetStream, conflict: Conflict) -> Resolution:
         """Decide about one row.
 
         Raises:
-            PublishError: it conflicts, and that is an error.
-            NatsError: the bucket could not be asked.
+            PublishError: the row conflicts, and that is an error.
+            NatsError: a request to the bucket failed.
         """
         headers = parse_block(conflict.header)
         named, ids = headers.get(EXPECTED_REVISION, [""])[0], headers.get(MSG_ID)
@@ -60,11 +60,11 @@ class Conflicts:
         last = last_message(js, self._stream, subject)
         actual = last.sequence if last else 0
         expected = 0 if conflict.row in self._again else int(named)
-        if actual == int(named):  # since then it is so
+        if actual == int(named):  # the expectation holds by now
             return Resolution(header=conflict.header)
         if expected == 0 and (last is None or is_marker(last.header)):
-            # The key was deleted. To create it again, the revision that says so has to be named (ADR-8), and none when
-            # that has expired.
+            # The key was deleted. To create it again, the row must expect the revision of the deletion (ADR-8), or 0
+            # when that has expired.
             self._again.add(conflict.row)
             return Resolution(header=_expecting(conflict.header, named, actual))
         if self._skips:
@@ -78,7 +78,7 @@ class Conflicts:
         raise PublishError(said)
 
     def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
-        """Tell whether the key has got a revision of that message id since the one that was expected."""
+        """Return whether the key has a revision with that message id after the expected one."""
         sequence = expected
         for _ in range(MAX_HISTORY):
             message = next_message(js, self._stream, sequence + 1, [subject])
@@ -91,6 +91,6 @@ class Conflicts:
 
 
 def _expecting(header: bytes, named: str, revision: int) -> bytes:
-    """Return a header block that expects a revision instead of the one that it names."""
+    """Return a header block that expects ``revision`` instead of ``named``."""
     before, after = (f"\r\n{EXPECTED_REVISION}: {expected}\r\n".encode() for expected in (named, revision))
     return header.replace(before, after)

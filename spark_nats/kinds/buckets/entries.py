@@ -1,24 +1,24 @@
-"""Reading what a KV bucket holds: the current value of every key, or all revisions that are kept.
+"""Reading a KV bucket: the current value of every key, or all revisions that the bucket keeps.
 
-A bucket is not read by ranges of sequences: a key that is written again while it is read moves behind them all. It is
-read by one consumer, which comes to whatever was moved, and is complete without being that of one moment: of each key
+A bucket is not read by ranges of sequences, because a key that is written during the read moves to the stream's end.
+One consumer reads it, which reaches the moved keys too. The read is complete without being at one moment: for each key
 that the bucket held when the read began, and that was not removed since, there is exactly one row, with the value that
 it had then or a later one.
 
-* A consumer delivers in the order of sequences. What it delivers up to the stream's last sequence of the beginning are
-  keys that nothing was known of; only those behind it may have been handed on before.
-* When so many keys were delivered as there were when the consumer was made, none was moved. Otherwise the stream's
-  leader names the keys that it has. Those that were not handed on are looked for until there are none. Many of them are
-  found by reading on, behind what the bucket held when the read began. But keys may be moved again before a consumer
-  comes to them; so when that finds less than half, and when few are left, they are read by consumers of their own.
+* A consumer delivers in sequence order. Up to the stream's last sequence at the beginning, no key that it delivers was
+  handed on before; only later messages may repeat a key.
+* When the consumer has delivered as many keys as there were when it was created, none was moved. Otherwise the stream's
+  leader lists the keys that it has, and the reader looks for those that were not handed on, until there are none. It
+  finds many of them by reading what was stored since the read began. But keys may move again before a consumer reaches
+  them. So when that finds less than half of them, or when few are left, separate consumers read them.
 * A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
-  are such keys, it is read on behind what the bucket held, until nothing is moved while that is read. Then whatever was
-  moved before has been come to.
-* A consumer has one replica, whose server may lag behind the stream's leader and have old values. So consumers are made
-  until one lives where the stream is led.
-* ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that comes to one of
-  them that is gone by then stops there until it is asked again, and is asked again. One that comes to a message which
-  is larger than what is left of a request's bytes never delivers it, so its requests are bounded in messages only.
+  are such keys, the reader reads what was stored since, until no key moves meanwhile. Then it has reached every key
+  that was moved before.
+* A consumer has one replica, whose server may lag behind the stream's leader and have old values. So the reader creates
+  consumers until one is on the stream's leader.
+* ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that reaches a removed
+  sequence of its list stops until the next request, so the reader sends one. A consumer with a list never delivers a
+  message that is larger than the rest of a request's bytes, so its requests are bounded in messages only.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.keyvalue import key_filter, stream_of
 
 HEARTBEAT = 0.1
-"""Seconds after which a consumer says that it has nothing to send: that it has come to the end, or stands still."""
-MAX_HOLES = 20  # after so many removed sequences a consumer is replaced by one whose list has none
-MAX_FILTERS = 100  # keys to read at once that were moved
+"""Seconds after which a consumer reports that it has nothing to send, because it is at the end or stands still."""
+MAX_HOLES = 20  # removed sequences after which another consumer, whose list has none, replaces one
+MAX_FILTERS = 100  # moved keys that one consumer reads
 MAX_PLACES = 40
-"""Consumers to make in a row until one lives where the stream is led; of five servers it is one in five."""
+"""Most consumers to create until one is on the stream's leader; with five servers, one in five is."""
 
 
 class KeyState(Enum):
-    """What is being read of a bucket."""
+    """What the reader is reading of a bucket."""
 
     EVERYTHING = auto()  # all keys, for the first time
-    NEWER = auto()  # what the bucket has got since then, because that has many of the keys that were moved
-    MOVED = auto()  # the keys that were moved, by consumers of their own
+    NEWER = auto()  # what the bucket has stored since then, which has many of the moved keys
+    MOVED = auto()  # the moved keys, by separate consumers
     DONE = auto()
 
 
@@ -74,14 +74,14 @@ class Phase:
     state: KeyState  # what is read
     filters: tuple[str, ...]  # only subjects that match one of these; all when empty
     start: int = 1  # where it begins
-    repeats_from: int = 0  # sequence from which on keys may have been handed on before; 0 when that is not yet known
-    rest: tuple[str, ...] = ()  # subjects of keys that were moved, and come after this phase
-    left: int = 0  # how many were missing when it began
+    repeats_from: int = 0  # sequence from which on keys may have been handed on before; 0 until it is known
+    rest: tuple[str, ...] = ()  # subjects of moved keys that later phases read
+    left: int = 0  # number of missing keys when it began
 
     def followed_by(self, missing: Sequence[str], all_filters: tuple[str, ...], behind: int) -> Phase:
-        """Return what to read next when these subjects of keys, which the bucket has, were not handed on.
+        """Return the next phase when these subjects of keys, which the bucket has, were not handed on.
 
-        ``all_filters`` are those of the whole read, and ``behind`` is where to go on behind what was read.
+        ``all_filters`` are those of the whole read, and ``behind`` is the sequence after what was read.
         """
         count = len(missing)
         if not count:
@@ -90,18 +90,18 @@ class Phase:
         if _has_replaced(missing) or (count > MAX_FILTERS and found_half):
             return Phase(KeyState.NEWER, all_filters, behind, behind, (), count)
         some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
-        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # all of it may have been handed on by the time
+        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # any of it may have been handed on before
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What one consumer brings of a phase."""
+    """The part of a phase that one consumer delivers."""
 
     consumer: PullConsumer
     listed: bool  # whether it has a list of sequences
-    behind: int  # the stream's next sequence before it was made
+    behind: int  # the stream's next sequence before the consumer was created
     expected: int  # messages that it had to deliver
-    found: int = 0  # messages of those that it has delivered
+    found: int = 0  # how many of those it has delivered
     holes: int = 0  # times that it stood still
 
 
@@ -110,9 +110,9 @@ class Entries:
     """Which entries of a KV bucket are read.
 
     Attributes:
-        bucket: of which bucket.
-        created: when its stream was made.
-        keys: of which keys, with wildcards; of all when empty.
+        bucket: name of the bucket.
+        created: when its stream was created.
+        keys: which keys, with wildcards; all when empty.
         headers_only: whether the server leaves the values out.
     """
 
@@ -123,27 +123,27 @@ class Entries:
 
     @property
     def stream(self) -> str:
-        """The stream that the bucket is."""
+        """The name of the bucket's stream."""
         return stream_of(self.bucket)
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The subjects of the keys; none when all are read."""
+        """The subjects of the keys; empty when all are read."""
         return tuple(map(key_filter, self.keys))
 
     @property
     def parts(self) -> list[Entries]:
-        """The entries of each filter of keys."""
+        """The same for each filter of keys alone."""
         return [replace(self, keys=(key,)) for key in self.keys] or [self]
 
 
 class BucketReader:
-    """Reads what a KV bucket holds.
+    """Reads a KV bucket.
 
     Args:
         what: which entries.
-        history: whether to read every revision that is kept, and not the last one of each key alone.
-        retries: how long to go on without progress; what does not work at once is an error when None.
+        history: whether to read every revision that the bucket keeps, and not only the last one of each key.
+        retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
         created: as given.
@@ -157,13 +157,13 @@ class BucketReader:
         self._headers_only = what.headers_only
         self._phase = Phase(KeyState.EVERYTHING, self._filters)
         self._pass: _Pass
-        self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
-        self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
+        self._delivered: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
+        self._sought: frozenset[str] | None = None  # subjects of moved keys, once there were any
         self._reading = Reading(self._stream, Cursor.of(1), retries)
         self._view = StreamView(self._reading.retries.timeout)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
-        """Read on over a connection.
+        """Continue to read over a connection.
 
         Raises:
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
@@ -171,7 +171,7 @@ class BucketReader:
         return self._reading.read(js, self)
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[PullConsumer, Cursor]:
-        """Make a consumer for the present phase."""
+        """Create a consumer for the current phase."""
         info, made, listed = self._place(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
         self._pass = _Pass(consumer, listed, info.last_sequence + 1, made.pending)
@@ -187,7 +187,7 @@ class BucketReader:
         return consumer, cursor
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """Count what was delivered, and leave out what an earlier consumer had come to."""
+        """Count the delivered messages, and leave out those before the cursor."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
         if arrived.chunk is not None:
@@ -203,24 +203,24 @@ class BucketReader:
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
-        """Leave out keys that were handed on before, and all but the last message of each; note those that remain."""
+        """Leave out keys that were handed on before, and all but the last message of each key; note the other keys."""
         subjects = delivered.subjects
         if self._history:
-            self._handed.append(pc.unique(subjects))
+            self._delivered.append(pc.unique(subjects))
             return delivered
         late = delivered.deliveries.stream_sequences() >= self._phase.repeats_from
         if not late.any():
-            self._handed.append(subjects)
+            self._delivered.append(subjects)
             return delivered
         again = subjects.filter(booleans(late))
-        self._handed.append(subjects.filter(booleans(~late)))
-        new = are_last(again) & ~flags_of(pc.is_in(again, pa.chunked_array(self._handed, pa.binary())))
-        self._handed.append(again.filter(booleans(new)))
+        self._delivered.append(subjects.filter(booleans(~late)))
+        new = are_last(again) & ~flags_of(pc.is_in(again, pa.chunked_array(self._delivered, pa.binary())))
+        self._delivered.append(again.filter(booleans(new)))
         late[late] = ~new
         return _chosen(delivered, ~late)
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
-        """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
+        """Decide whether the consumer has delivered all that it could, and find the keys that moved meanwhile."""
         phase, now = self._phase, self._pass
         if cursor.received < now.behind and not self._is_through(js, cursor):
             return Step(cursor, Move.RECEIVE)
@@ -228,7 +228,7 @@ class BucketReader:
             missing: Sequence[str] = phase.rest
         else:
             missing = self._missing(js)
-        if missing and len(missing) == phase.left:  # written faster than they can be read
+        if missing and len(missing) == phase.left:  # keys are written faster than they can be read
             moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.failed(JetStreamError(moved))
         behind = phase.repeats_from if now.listed else cursor.received
@@ -237,13 +237,13 @@ class BucketReader:
             return Step(cursor.give_up(), Move.FINISH)
         return Step(Cursor.of(self._phase.start), Move.OPEN)
 
-    # What the stream is asked
+    # Requests about the stream
 
     def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool]:
-        """Make a consumer where the stream is led; return the stream's state before that, and whether it has a list."""
+        """Create a consumer on the stream's leader; return the stream's state before, and whether it has a list."""
         info = self._state(js)
         for _ in range(MAX_PLACES):
-            # Where one revision is kept, that is what the stream has, and can be read from a position on.
+            # A bucket that keeps one revision has nothing else in its stream, and can be read from a sequence on.
             one = info.config.get("max_msgs_per_subject") == 1
             listed = not (one or self._history or self._phase.state is KeyState.NEWER)
             start = None if listed else cursor.received
@@ -265,7 +265,7 @@ class BucketReader:
         return info
 
     def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
-        """When a consumer has nothing to send: see whether all is read, else have it go on behind what is gone."""
+        """Return whether a silent consumer has delivered all; otherwise make it continue after a removed sequence."""
         if self._is_through(js, cursor):
             return True
         if silence > 2 * pulls.HEARTBEAT:
@@ -278,20 +278,22 @@ class BucketReader:
         return False
 
     def _is_through(self, js: JetStream, cursor: Cursor) -> bool:
-        """Ask the leader whether nothing is left of what the stream had when the consumer was made."""
+        """Return whether the leader has nothing left of what the stream had when the consumer was created."""
         found = next_sequence(js, self._stream, cursor.received, self._phase.filters or (">",))
         return found is None or found >= self._pass.behind
 
     def _missing(self, js: JetStream) -> list[str]:
-        """Return the subjects of keys that were not handed on, of those that there were when this was first asked.
+        """Return the subjects of keys that were not handed on, out of those that the first call found.
 
-        Of a name that may stand for several it is not known whether they were.
+        A name that may stand for several keys always counts, because it is not known whether they were.
         """
         patterns = self._filters or (key_filter(">"),)
         there = [each for pattern in patterns for each in subjects_of(js, self._stream, pattern)]
-        handed = pa.chunked_array(self._handed, pa.binary())
+        delivered = pa.chunked_array(self._delivered, pa.binary())
         subjects = texts(there)
-        new = ~flags_of(pc.is_in(subjects.cast(pa.binary()), handed)) | flags_of(pc.match_substring(subjects, REPLACED))
+        new = ~flags_of(pc.is_in(subjects.cast(pa.binary()), delivered)) | flags_of(
+            pc.match_substring(subjects, REPLACED)
+        )
         found = [there[i] for i in np.flatnonzero(new).tolist() if self._sought is None or there[i] in self._sought]
         if self._sought is None:
             self._sought = frozenset(found)
@@ -299,10 +301,10 @@ class BucketReader:
 
 
 def _has_replaced(names: Iterable[str]) -> bool:
-    """Tell whether one of the names that a leader lists may stand for several keys, which no filter can name."""
+    """Return whether one of the names in a leader's list may stand for several keys, which no filter can name."""
     return any(REPLACED in name for name in names)
 
 
 def _chosen(delivered: Delivered, chosen: Mask) -> Delivered | None:
-    """Return the chosen messages, None when there are none."""
+    """Return the chosen messages; None when there are none."""
     return delivered.take(chosen) if chosen.any() else None

@@ -1,4 +1,4 @@
-"""The rules of :mod:`spark_nats.protocol.keyvalue` for columns: what a key is, and what messages say of keys."""
+"""The rules of :mod:`spark_nats.protocol.keyvalue` for columns: valid keys, and what messages do to keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subje
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import Violation, find_violation, have_wrong_tokens
 
-PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # the first is what a message without that header, OPERATION, does
+PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message without the header OPERATION does
 
 _PUT, _DEL, _PURGE = range(3)
 _NAMES = texts([PUT, DELETE, PURGE])
@@ -46,10 +46,10 @@ class Operations(NamedTuple):
 
 
 def operations_of(messages: Messages) -> Operations:
-    """Return what each message of a bucket has done.
+    """Return the operation of each message of a bucket.
 
-    A client says so in ``KV-Operation``, where whatever else it says is a deletion (ADR-8); the server's own markers
-    have a reason instead.
+    A client sets it in ``KV-Operation``, where any other value is a deletion (ADR-8); the server's own markers have a
+    reason instead.
     """
     codes = np.zeros(len(messages), np.int32)
     if (has_header := messages.header.end > messages.header.start).any():
@@ -67,27 +67,27 @@ def _codes(blocks: pa.BinaryArray) -> Positions:
 
 
 def is_marker(header: bytes) -> bool:
-    """Tell of one message's header block whether the message says that its key is gone."""
+    """Return whether the message of a header block deletes its key."""
     return bool(_codes(strings([header]))[0] != _PUT)
 
 
 def replace_all(messages: Messages) -> Mask:
-    """Tell which messages may have taken the place of all that their keys held: deletions, and what rolls up."""
+    """Return a mask of the messages that may have replaced all entries of their keys: deletions and rollups."""
     rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
     return operations_of(messages).deletions | flags_of(rolls_up)
 
 
 def find_key_violation(keys: pa.Array) -> Violation | None:
-    """Find the rows of a string column without nulls that are no key, and say why."""
+    """Return the rows of a string column without nulls that are no key, and the rule that they break."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))
     return find_violation(keys, wrong, key_violation)
 
 
 def keys_of(messages: Messages, bucket: str) -> Text:
-    """Return the key that each message of a bucket is about.
+    """Return the key of each message of a bucket.
 
-    A bucket that mirrors or sources another one has messages whose subjects name that one. A subject that is none of a
-    bucket at all, as a source may have, is returned whole.
+    The subjects in a bucket that mirrors or sources another one name that other bucket. A subject of no bucket at all,
+    as a source may have, is returned whole.
     """
     start, end = messages.subject
     subjects = messages.gather(messages.subject)
@@ -104,7 +104,7 @@ def keys_of(messages: Messages, bucket: str) -> Text:
 
 
 def are_last(subjects: pa.BinaryArray) -> Mask:
-    """Tell of each subject whether it does not come again behind it."""
+    """Return a mask of the last occurrence of each subject."""
     code = values_of(subjects.dictionary_encode().indices)
     rows = np.arange(len(code))
     last = np.empty(len(code), np.int64)

@@ -1,4 +1,4 @@
-"""Rows for a KV bucket as the messages that they are (ADR-8): a key is a subject, an operation is a header."""
+"""Rows for a KV bucket converted to messages (ADR-8): a key is a subject, an operation is a header."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NO_TTL = (
 
 
 def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
-    """Return the columns of messages for the columns of entries.
+    """Convert the columns of entries to the columns of messages.
 
     Args:
-        prefix: what a subject has before the key.
-        columns: ``key`` and ``value``, and what else there is.
-        rows: how many there are.
-        refuse: is told what cannot be sent.
+        prefix: the part of a subject before the key.
+        columns: ``key`` and ``value``, and the optional columns that the rows have.
+        rows: number of rows.
+        refuse: called with the rows that cannot be sent.
     """
     keys = columns["key"].cast(pa.string())
     refuse("key", breaking(flags_of(keys.is_null()), "is null"))

@@ -27,7 +27,7 @@ from spark_nats.protocol.stream_configs import RequestedConfig
 
 SECTION = "KV buckets"
 SKIP = "skip"
-"""What becomes of a row whose key has another revision than was expected, unless it is an error."""
+"""The option value that leaves out a row whose key has another revision than expected."""
 IGNORE_DELETES = "leave out the rows that say that a key was deleted, purged or has expired"
 
 
@@ -52,13 +52,13 @@ class _Bucket(Group, section=WHAT):
 
     @property
     def create_bucket(self) -> RequestedConfig | None:
-        """The configuration of a bucket that is made if it does not exist; None when it must."""
+        """The configuration of a bucket that is created if it does not exist; None when it must exist."""
         return None if self.create is None else bucket_config(self.bucket, self.create)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _BucketRead(_Bucket, section=SECTION):
-    """Which of its keys are read."""
+    """Which keys of a bucket are read."""
 
     keys: tuple[str, ...] = option(
         values.read_filters,
@@ -82,7 +82,7 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketScan(ReadOptions):
-    """What is read of the stream that a bucket is."""
+    """What is read of a bucket's stream."""
 
     bucket: str
     ignore_deletes: bool
@@ -95,7 +95,7 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
 
     def checked(self, given: Collection[str]) -> BucketScan:
-        """Return what is read of the stream that the bucket is."""
+        """Return what is read of the bucket's stream."""
         stream = stream_of(self.bucket)
         scan = self.as_a(
             BucketScan,
@@ -110,7 +110,7 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketRows(WriteOptions):
-    """What is written to the stream that a bucket is."""
+    """What is written to a bucket's stream."""
 
     bucket: str
     on_conflict: str
@@ -129,8 +129,8 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
     )
 
     def checked(self, given: Collection[str]) -> BucketRows:
-        """Return what is written to the stream that the bucket is."""
-        if self.deduplicate == EXACT:  # what it held cannot be read back
+        """Return what is written to the bucket's stream."""
+        if self.deduplicate == EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
         rows = self.as_a(BucketRows, streams=(stream_of(self.bucket),), create=self.create_bucket or False)
         rows.checked(given)

@@ -1,7 +1,7 @@
-"""Reading what a KV bucket holds, in batches: one partition for each filter of keys.
+"""Reading a KV bucket in batches: one partition for each filter of keys.
 
-What it held at one moment :mod:`.as_of` reads. Its changes are read as those of its stream: the reader of streams is
-told what differs.
+:mod:`.as_of` reads a bucket at one moment. The changes of a bucket are read as those of its stream: the reader of
+streams gets what differs as :class:`Traits`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KeysPartition(Partition):
 
 
 class EntryBuilder(RowBuilder):
-    """Builds Arrow batches from what a KV bucket holds; ``ignore_deletes`` leaves out what deletes, purges, expires."""
+    """Builds Arrow batches of entries; ``ignore_deletes`` leaves out deletions, purges and expirations."""
 
     def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
         super().__init__(schema)
@@ -79,7 +79,7 @@ def stream_reader(options: BucketScan, schema: StructType) -> NatsStreamReader:
 
 
 class NatsBucketReader(DataSourceReader):
-    """Reads what a bucket holds."""
+    """Reads a bucket."""
 
     def __init__(self, options: BucketReadOptions, schema: StructType) -> None:
         self._options = options
@@ -100,20 +100,20 @@ class NatsBucketReader(DataSourceReader):
         return sent(planned, options.connection)
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
-        """Plan the read of entries: each filter of keys is a partition."""
+        """Plan one partition for each filter of keys."""
         return [KeysPartition(part) for part in every.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
-        A connection that is lost is made again, and reading goes on: with what was not handed on.
+        After a lost connection, the task connects again and continues with what was not handed on.
         """
         if isinstance(partition, KeysPartition):
             partition.arrive(self._options.connection)
             yield from self._read(partition)
 
     def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
-        """Read what is there, each key at a moment of its own."""
+        """Read the entries, not all keys at one moment."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
         what = f"reading bucket {options.bucket}"

@@ -1,4 +1,4 @@
-"""Which columns an entry of a KV bucket has."""
+"""The columns of an entry of a KV bucket."""
 
 BUCKET_SCHEMA = (
     "bucket STRING, key STRING, value BINARY, revision BIGINT, created TIMESTAMP_LTZ, operation STRING, "

@@ -1,6 +1,6 @@
-"""Writing entries of a KV bucket: as messages of the stream that it is, with columns and conflicts of its own.
+"""Writing entries of a KV bucket: as messages of its stream, with their own columns and conflicts.
 
-Spark asks for a writer for each micro-batch, so what tasks need is imported where they begin.
+Spark asks for a writer for each micro-batch, so modules that only tasks need are imported where tasks begin.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ ENTRIES = Columns(
 
 
 def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
-    """Return the writer of a batch, when it is known that its tasks can write."""
+    """Return the writer of a batch, after checking that its tasks can write."""
     return writers.writer(options, schema, sink_of(options))
 
 
 def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write."""
     return writers.stream_writer(options, schema, sink_of(options))
 
 
 def sink_of(options: WriteOptions) -> Sink:
-    """Return what is written to by these options: a bucket, a stream or core NATS."""
+    """Return the sink of these options: a bucket, a stream or core NATS."""
     if not isinstance(options, BucketRows):
         return STREAM
     bucket = options.bucket

@@ -1,11 +1,11 @@
-"""Core NATS: what is published while it is listened to. Rows are written to it as to streams.
+"""Core NATS: what is published while a query listens; rows are written to it as to streams.
 
 =====================  ======================================================================
 :mod:`.read`           the batch and the streaming reader, and its offsets: messages counted by their receiver
-:mod:`.slices`         what was received cut into partitions
+:mod:`.slices`         received messages cut into partitions
 :mod:`.spool`          micro-batches kept until they are processed
-:mod:`.receiver`       what listens while the query runs
-:mod:`.backlog`        what has been received and not been read yet
+:mod:`.receiver`       the thread that listens while the query runs
+:mod:`.backlog`        messages that were received and not read yet
 =====================  ======================================================================
 """
 
@@ -14,7 +14,7 @@ from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.streams import STREAMS
 
 CORE = Kind(
-    named_by=(),  # it is what is read and written where nothing else is named
+    named_by=(),  # the kind of a query that names no other
     called=" of core NATS",
     columns=STREAMS.columns,
     read=Operation(CoreReadOptions, "core.read:NatsCoreReader"),

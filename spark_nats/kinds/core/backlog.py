@@ -1,4 +1,4 @@
-"""Messages that were received and wait for whoever comes for them now and then, as the bytes that came."""
+"""Received messages that wait for the next micro-batch, kept as the bytes that came."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from spark_nats.conditions import ConditionText
 from spark_nats.kinds.core.conditions import MESSAGES_DROPPED
 from spark_nats.protocol.decoder import frame_ends
 
-PIECE_OVERHEAD = 256  # bytes that a piece takes beside its messages, so that very small pieces are bounded too
+PIECE_OVERHEAD = 256  # bytes that count for a piece besides its messages, so that very small pieces are bounded too
 
 
 class Piece(NamedTuple):
-    """Consecutive messages from one reading of a socket."""
+    """Consecutive messages from one read of a socket."""
 
-    wire: bytes  # their frames, whole, with the control lines that stood between them
+    wire: bytes  # their whole frames, with the control lines between them
     messages: int  # how many there are; at least one
     received: int  # when they were read, in microseconds since 1970
 
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
         return len(self.wire) + PIECE_OVERHEAD
 
     def split(self, at: Sequence[int]) -> list[Piece]:
-        """Split before the messages with these indexes, which rise and are neither the first nor beyond the last."""
+        """Split before the messages with these indexes, ascending, above 0 and not beyond the last message."""
         if not at:
             return [self]
         ends = frame_ends(self.wire)
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Backlog:
-    """Messages that were received and not released yet, numbered from 0 on. For use by several threads at once.
+    """Messages that were received and not released yet, numbered from 0; safe for several threads.
 
     At most ``max_bytes`` may wait to be taken; beyond it the newest messages are dropped and counted.
     """
@@ -56,7 +56,7 @@ class Backlog:
         self._pieces: list[Piece] = []
         self._starts: list[int] = []  # number of the first message of each piece
         self._end = 0
-        self._taken = 0  # messages before were taken, and no longer count as waiting
+        self._taken = 0  # messages before this number were taken, and no longer wait
         self._waiting = 0  # bytes
         self._dropped = 0
         self._dropped_since = 0.0
@@ -64,16 +64,16 @@ class Backlog:
 
     @property
     def end(self) -> int:
-        """How many messages were received and not dropped, since the beginning."""
+        """The number of messages that were received and not dropped since the beginning."""
         return self._end
 
     @property
     def is_half_full(self) -> bool:
-        """Whether half of the bytes wait that may, so that it is time to take them."""
+        """Whether half of ``max_bytes`` wait, so that it is time to take them."""
         return 2 * self._waiting >= self._max_bytes
 
     def add(self, piece: Piece) -> None:
-        """Append messages, as many as there is room for."""
+        """Append messages, as many as fit."""
         with self._lock:
             room = self._max_bytes - self._waiting
             if piece.size > room:
@@ -90,7 +90,7 @@ class Backlog:
             self._waiting += piece.size
 
     def cut(self, start: int, end: int) -> list[Piece]:
-        """Return messages ``start`` to ``end`` (exclusive). They can be cut out again until they are released."""
+        """Return messages ``start`` to ``end`` (exclusive), which can be cut out again until they are released."""
         with self._lock:
             self._split(start)
             self._split(end)
@@ -102,13 +102,13 @@ class Backlog:
             return self._pieces[first:last]
 
     def end_within(self, start: int, max_bytes: int) -> int:
-        """Return before which message there are so many bytes from message ``start`` on, at most, but one message."""
+        """Return the end of the messages from ``start`` on that have at most ``max_bytes``; at least one message."""
         with self._lock:
             self._split(start)
             end = start
             for piece in self._pieces[bisect_left(self._starts, start) :]:
                 if len(piece.wire) > max_bytes:
-                    # Without the last one, which has the control lines behind it too.
+                    # Without the last message, which may have control lines after it.
                     end += int(np.searchsorted(frame_ends(piece.wire)[:-1], max_bytes, "right"))
                     break
                 end += piece.messages
@@ -116,13 +116,13 @@ class Backlog:
             return max(end, start + 1)
 
     def release(self, before: int) -> None:
-        """Forget the messages before a number that :meth:`cut` was given as an end."""
+        """Forget the messages before a number that was an end for :meth:`cut`."""
         with self._lock:
             count = bisect_left(self._starts, before)
             del self._pieces[:count], self._starts[:count]
 
     def _split(self, number: int) -> None:
-        """See to it that a piece begins with this message."""
+        """Make a piece begin with this message."""
         index = bisect_left(self._starts, number)
         if index == 0 or number >= self._end or (index < len(self._starts) and self._starts[index] == number):
             return
@@ -138,7 +138,7 @@ class Backlog:
             self._gaps.append(sentence)
 
     def losses(self, subjects: str) -> list[ConditionText]:
-        """Return what was lost since this was last asked, of messages to these subjects."""
+        """Return the losses since the last call; dropped messages are reported for these subjects."""
         with self._lock:
             said, self._gaps = self._gaps, []
             if self._dropped:
@@ -150,5 +150,5 @@ class Backlog:
 
 
 def time_of_day(seconds: float) -> str:
-    """Return a time, given in seconds since 1970, to be shown."""
+    """Format seconds since 1970 for people."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

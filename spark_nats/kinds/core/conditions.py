@@ -1,4 +1,4 @@
-"""What readers of core NATS say."""
+"""The conditions of readers of core NATS."""
 
 from spark_nats.conditions import Condition
 

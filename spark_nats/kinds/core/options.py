@@ -16,7 +16,7 @@ SECTION = "Core NATS"
 
 @dataclass(frozen=True, kw_only=True)
 class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
-    """What to read of core NATS and how."""
+    """What a query reads of core NATS, and how."""
 
     subjects: tuple[str, ...] = option(
         values.read_text, SUBJECT, name="subject", use=values.read_subjects, absent=(), section=WHAT
@@ -28,7 +28,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
         values.read_duration, "core NATS, batch: how long to read", default="10s", streaming=False
     )
     max_messages: int | None = option(
-        values.read_whole_number, "core NATS, batch: stop after so many messages", streaming=False
+        values.read_whole_number, "core NATS, batch: stop after this many messages", streaming=False
     )
     receivers: int = option(
         values.read_whole_number,
@@ -52,17 +52,17 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
     )
 
     def checked(self, given: Collection[str]) -> CoreReadOptions:
-        """Return it as it is."""
+        """Check the triggers, and return the options unchanged."""
         self.check_triggers()
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreWriteOptions(Echo, RowOptions, Query, section=SECTION):
-    """What is written to core NATS, and how."""
+    """How a query writes to core NATS."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
 
     def checked(self, given: Collection[str]) -> WriteOptions:
-        """Return what the writer of streams does without a stream."""
+        """Return the options of the writer of streams, without a stream."""
         return self.as_a(WriteOptions, deduplicate=NEVER).checked(given)

@@ -1,7 +1,7 @@
-"""The readers of core NATS: what is published while they listen.
+"""The readers of core NATS, which read what is published while they listen.
 
-In a batch every task has a subscription of its own for a limited time. In streaming the subscription outlives the
-micro-batches: the driver's reader holds it, and hands the bytes that were received to the executors, which decode them.
+In a batch, every task has its own subscription for a limited time. In streaming, the subscription outlives the
+micro-batches: the driver's reader holds it, and hands the received bytes to the executors, which decode them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
-    """Return the queue group: several subscribers must share the messages, so one is made up if none is named."""
+    """Return the queue group, made up if the options name none: several subscribers must share the messages."""
     return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
 
 
@@ -51,8 +51,8 @@ class CorePartition(Partition):
     """What one task of a batch does.
 
     Attributes:
-        queue_group: shared by all tasks.
-        messages: after how many messages to end, None for no limit.
+        queue_group: the group that all tasks share.
+        messages: number of messages after which to end; None for no limit.
     """
 
     queue_group: str | None
@@ -60,7 +60,7 @@ class CorePartition(Partition):
 
 
 class NatsCoreReader(DataSourceReader):
-    """Reads for a time what is published."""
+    """Reads what is published during a limited time."""
 
     def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
         self._options = options
@@ -68,12 +68,12 @@ class NatsCoreReader(DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: tasks that share the messages and, in equal parts, the limit of their number.
+        """Plan the read: tasks share the messages and, in equal parts, the limit on their number.
 
         Raises:
             NatsError: the server cannot be reached, or refuses the credentials.
         """
-        connect(self._options.connection).close()  # what is refused is refused once, and not to every task
+        connect(self._options.connection).close()  # so that a refused login fails once, and not in every task
         limit = self._options.max_messages
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)
@@ -93,7 +93,7 @@ class NatsCoreReader(DataSourceReader):
         left = partition.messages
         for messages in self._listen(partition):
             if left is not None:
-                messages = messages.take(slice(left))  # each of several subjects has the limit to itself
+                messages = messages.take(slice(left))  # the server applies the limit to each subject by itself
                 left -= len(messages)
             yield rows.build_core(messages, np.full(len(messages), clock.time_ns() // 1000))
             if left == 0:
@@ -108,7 +108,7 @@ class NatsCoreReader(DataSourceReader):
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
             if partition.messages is not None:
                 connection.limit(subscription, partition.messages)
-            connection.flush()  # so that a refusal is said at once
+            connection.flush()  # so that the server reports a refusal at once
             lease.works()
             while (remaining := deadline - clock.monotonic()) > 0:
                 messages = connection.next(subscription, remaining)
@@ -118,11 +118,11 @@ class NatsCoreReader(DataSourceReader):
 
 
 class CoreOffset(NamedTuple):
-    """How far a query has come.
+    """The position of a query.
 
     Attributes:
-        epoch: tells the process that received the messages from others: each start of the query is another.
-        messages: how many messages it had received.
+        epoch: identifies the process that received the messages; each start of the query has another epoch.
+        messages: number of messages that the process had received.
     """
 
     epoch: str
@@ -130,7 +130,7 @@ class CoreOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return an offset that Spark kept: one's ``_asdict()``.
+        """Return an offset from the checkpoint, which has its ``_asdict()``.
 
         Raises:
             NatsError: it was not written by this source.
@@ -145,9 +145,9 @@ class CoreOffset(NamedTuple):
 
 
 class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is published, for as long as the query runs.
+    """Reads what is published while the query runs.
 
-    Spark makes several of these: it connects when it is first asked for an offset, and only that one does.
+    Spark makes several of these readers. Only the one that Spark asks for an offset connects, at the first request.
     """
 
     def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
@@ -159,11 +159,11 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._epoch = ""
         self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
         self._pace = TriggerPacing(options)
-        self._target: int | None = None  # of a query that ends when it has read what there was at its start
+        self._target: int | None = None  # of a query that ends after what it had received at its start
         self._seen: int | None = None
 
     def _receiving(self) -> Backlog:
-        """Return what was received; begin to receive if that has not begun.
+        """Return the backlog; start the receivers if they have not started.
 
         Raises:
             NatsError: the server cannot be reached at the start, or refuses the subscription or the credentials.
@@ -196,12 +196,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what has been received: the query ends there."""
+        """Note how much has been received: the query ends there."""
         self._target = self._receiving().end
 
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
+        """Return the end of the next micro-batch, and keep the micro-batch in the spool if there is one."""
         backlog = self._receiving()
         for loss in backlog.losses(",".join(self._options.subjects)):
             logger.warning(loss.with_code)
@@ -217,22 +217,22 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (most := self._options.max_bytes) and begin < end:
                 end = min(end, backlog.end_within(begin, most))
         if end <= begin:
-            return start  # in the words of before, since Spark compares offsets as text
+            return start  # byte-identical, because Spark compares text
         self._pace.planned()
         if self._spool:
             self._spool.write(self._epoch, end, backlog.cut(begin, end))
         return CoreOffset(self._epoch, end)._asdict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how much was received, which the query's progress shows beside how far it has come."""
+        """Return the offset of all that was received, which the query's progress shows as the latest offset."""
         return None if self._seen is None else CoreOffset(self._epoch, self._seen)._asdict()
 
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: slices of the bytes that were received.
+        """Plan a micro-batch: slices of the received bytes.
 
         Raises:
-            DataLossError: it was planned by an earlier process, which has lost it.
+            DataLossError: an earlier process planned the micro-batch, and its messages are lost.
         """
         backlog = self._receiving()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
@@ -254,7 +254,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @naming_options()
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what was processed."""
+        """Forget the messages that were processed."""
         done = CoreOffset.from_json(end)
         if self._backlog and done.epoch == self._epoch:
             self._backlog.release(done.messages)
@@ -266,19 +266,19 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._earlier.clear()
 
     def stop(self) -> None:
-        """Unsubscribe, take in what is on its way, and close the connections."""
+        """Unsubscribe, receive what is in flight, and close the connections."""
         for receiver in self._receivers:
             receiver.close()
 
     def _number(self, offset: CoreOffset) -> int:
-        """Return the number of the message at an offset; this epoch begins where an earlier one ends."""
+        """Return the number of messages at an offset; 0 for an earlier epoch, because this one begins where it ends."""
         if offset.epoch == self._epoch:
             return offset.messages
         self._earlier.add(offset.epoch)
         return 0
 
     def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
-        """Return a micro-batch that was planned before the query was started again."""
+        """Return a micro-batch that was planned before the query restarted."""
         subjects = ",".join(self._options.subjects)
         rest = "what is published now"
         try:

@@ -1,9 +1,9 @@
-"""Receiving what core NATS delivers, in a thread, for a reader that comes for it now and then.
+"""Receiving messages of core NATS in a thread, for a reader that takes them now and then.
 
-A :class:`Receiver` owns a connection and puts whatever arrives into a :class:`Backlog`, as the bytes that came: the
-decoder finds where messages end, and nothing is built of them here. Several receivers may share one backlog. While its
-reader is busy with other things, the receiver answers PING, connects again when the connection is lost, and goes to
-another server when its own is about to shut down.
+A :class:`Receiver` owns a connection and puts what arrives into a :class:`Backlog`, as the bytes that came: the decoder
+only finds where messages end. Several receivers may share one backlog. While the reader is busy with other things, the
+receiver answers PING, connects again when the connection is lost, and moves to another server when its own is about to
+shut down.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from spark_nats.kinds.core.backlog import Backlog, Piece, time_of_day
 from spark_nats.kinds.core.conditions import MESSAGES_MISSED
 from spark_nats.protocol.messages import Messages
 
-_POLL = 0.25  # seconds after which a thread looks whether it is to end
+_POLL = 0.25  # seconds between two checks of a thread whether it has to end
 _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 
 
 class Receiver:
-    """A subscription that a thread reads, from a connection of its own, until it is closed.
+    """A subscription that a thread reads, over its own connection, until it is closed.
 
-    It connects again in the rhythm of ``retries``, but without a limit of time, since nothing waits for it.
+    It connects again with the waits of ``retries`` but without their timeout, because nothing waits for it.
 
     Raises:
         NatsError: the server cannot be reached or refuses the subscription.
@@ -56,17 +56,17 @@ class Receiver:
         self._retries = Retries(replace(retries, timeout=math.inf), what, established=True, sleep=self._stop.wait)
         self._connection = connect(options)
         self._subscription = self._subscribe()
-        self._stays = False  # no other server was found for the one that is about to shut down
+        self._stays = False  # the server is about to shut down, and there is no other one
         self._thread = threading.Thread(target=self._run, name="nats-receiver", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what has ended the thread, such as that the server took the permission to subscribe away."""
+        """Raise the error that ended the thread, such as a permission to subscribe that was revoked."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Unsubscribe, take in what is still on its way, and close the connection. Waits ten seconds at most."""
+        """Unsubscribe, receive what is still in flight, and close the connection, within ten seconds."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT)
 
@@ -113,7 +113,7 @@ class Receiver:
             self._keep(messages)
 
     def _move(self) -> None:
-        """Leave a server that is about to shut down for another one; if there is none, stay until it ends."""
+        """Move from a server that is about to shut down to another one; if there is none, stay until it ends."""
         server = self._connection.server
         try:
             connection = connect(self._options, server)
@@ -129,11 +129,11 @@ class Receiver:
         self._note_gap(left, f"{server} is shutting down")
 
     def _connect_again(self, error: NatsError) -> None:
-        """Connect again, however long it takes, unless the server does not let us in or refuses the subscription."""
+        """Connect again, however long it takes, unless the server refuses the login or the subscription."""
         lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not error.may_pass(established=True):  # it has worked: this is for the servers' side to repair
+            if not error.may_pass(established=True):  # it has worked before, so the servers' side has to repair it
                 error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
             self._retries.failed(error)
             if self._stop.is_set():

@@ -1,4 +1,4 @@
-"""What was received of core NATS cut into partitions. Arithmetic and bytes only: no server, no Spark session."""
+"""Received messages of core NATS cut into partitions, by arithmetic on bytes: no server, no Spark session."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
 SLICE_BYTES = 8 << 20
-"""Most bytes in one partition, unless a single reading of the socket brought more. They are decoded in a fraction of
-the time that Spark takes to run a task, so smaller ones would only cost."""
+"""Most bytes of one partition, unless a single read of the socket brought more. Decoding them takes a fraction of the
+time that Spark takes to run a task, so smaller partitions would only cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class WireSlice(InputPartition):
-    """Consecutive messages as the bytes that came; what one partition reads.
+    """Consecutive messages as the bytes that came, which one partition reads.
 
     Attributes:
         wire: whole frames.
-        counts: how many messages each reading of the socket brought.
-        received: when each reading was, in microseconds since 1970.
+        counts: number of messages of each read of the socket.
+        received: time of each read, in microseconds since 1970.
     """
 
     wire: bytes = field(repr=False)
@@ -48,8 +48,8 @@ class WireSlice(InputPartition):
 def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYTES) -> list[WireSlice]:
     """Cut received messages into partitions, in order.
 
-    They are cut evenly into ``min_partitions``, as long as there are so many messages, and also wherever a partition
-    would become larger than ``max_bytes``; only a piece that is larger by itself makes a larger one.
+    They are cut evenly into ``min_partitions``, or one for each message if there are fewer messages. They are also cut
+    wherever a partition would exceed ``max_bytes``; only a piece that is larger by itself makes a larger partition.
     """
     total = sum(piece.messages for piece in pieces)
     wanted = min(min_partitions, total)

@@ -1,8 +1,8 @@
 """Micro-batches of core NATS kept in files until they are processed, so that a crash of the driver loses none.
 
-``<location>/<epoch>/<number of the message behind the micro-batch>.arrow`` holds the pieces as they were received, in
-an Arrow stream. Behind it is a seal, the line ``spark-nats spool 1 <bytes> <BLAKE2b>`` with the length of that stream
-in 20 digits and its checksum: it tells a file that was cut off or changed. Only the driver reads and writes here;
+``<location>/<epoch>/<number of the message after the micro-batch>.arrow`` holds the pieces as they were received, in an
+Arrow stream. A seal follows it, the line ``spark-nats spool 1 <bytes> <BLAKE2b>`` with the length of that stream in 20
+digits and its checksum, which shows whether a file was cut off or changed. Only the driver reads and writes here;
 executors get what they need with their partitions.
 """
 
@@ -22,13 +22,13 @@ from spark_nats.kinds.core.backlog import Piece
 from spark_nats.kinds.core.conditions import SPOOL_FAILED
 
 _SCHEMA = pa.schema([("wire", pa.large_binary()), ("messages", pa.int64()), ("received", pa.int64())])
-_PIECES_AT_ONCE = 16  # of at most a few MiB each: a large micro-batch is not held twice
+_PIECES_AT_ONCE = 16  # each has at most a few MiB, so memory does not hold a large micro-batch twice
 _SEAL = re.compile(rb"spark-nats spool 1 (\d{20}) ([0-9a-f]{64})\n")
 _SEAL_LENGTH = 105
 
 
 class SpoolDamageError(Exception):
-    """A file of the spool is not what was written; says which file and what is wrong with it."""
+    """A file of the spool is not what was written; the text names the file and the damage."""
 
 
 class Spool:
@@ -38,7 +38,7 @@ class Spool:
         location: a path, or a URI that ``pyarrow.fs`` knows, such as ``s3://bucket/path``.
 
     Raises:
-        NatsError: it cannot be used.
+        NatsError: the location cannot be used.
     """
 
     def __init__(self, location: str) -> None:
@@ -67,7 +67,7 @@ class Spool:
                 file.write(b"spark-nats spool 1 %020d %b\n" % (size, digest.hexdigest().encode()))
 
     def read(self, epoch: str, end: int) -> list[Piece] | None:
-        """Return a micro-batch that was kept, None when there is none.
+        """Return a micro-batch that was kept; None when there is none.
 
         Raises:
             SpoolDamageError: its file is not what was written.
@@ -85,7 +85,7 @@ class Spool:
                 return [Piece(**row) for row in reader.read_all().to_pylist()]
 
     def remove(self, epoch: str, before: int | None = None) -> None:
-        """Remove an epoch's micro-batches, those that end at ``before`` or earlier if it is given.
+        """Remove an epoch's micro-batches; if ``before`` is given, only those that end at it or earlier.
 
         Raises:
             NatsError: they cannot be removed.
@@ -120,7 +120,7 @@ def _arrow_stream(pieces: Sequence[Piece]) -> Iterator[pa.Buffer]:
 
 
 def _damage(content: pa.Buffer) -> str | None:
-    """Say what is wrong with what a file holds; None when it is what was written."""
+    """Return what is wrong with the content of a file; None when it is what was written."""
     if content.size == 0:
         return "is empty"
     seal = _SEAL.fullmatch(content.slice(max(0, content.size - _SEAL_LENGTH)))

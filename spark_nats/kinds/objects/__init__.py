@@ -1,4 +1,4 @@
-"""Object stores (ADR-20): reading their objects, and putting some."""
+"""Object stores (ADR-20): reading and putting objects."""
 
 from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.objects import conditions
@@ -9,7 +9,7 @@ OBJECTS = Kind(
     named_by=("objectStore",),
     called=" of object stores",
     columns=lambda given: ("an object", OBJECT_SCHEMA),
-    default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is much, and is read where it is asked for
+    default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is large and only read on request
     read=Operation(ObjectReadOptions, "objects.read:NatsObjectReader"),
     read_stream=Operation(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
     write=Operation(ObjectWriteOptions, "objects.write:writer"),

@@ -1,4 +1,4 @@
-"""What readers and writers of object stores say."""
+"""The conditions of readers and writers of object stores."""
 
 from spark_nats.conditions import Condition, Transient
 

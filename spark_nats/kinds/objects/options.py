@@ -41,7 +41,7 @@ class _Store(Group, section=WHAT):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Objects(_Store, section=SECTION):
-    """Which of its objects are read."""
+    """Which objects of an object store are read."""
 
     pattern: re.Pattern[str] | None = option(
         values.read_pattern, "regular expression: read only objects whose whole name matches", name="objectPattern"
@@ -60,7 +60,7 @@ class ObjectReadOptions(_Objects, Partitions, DataLoss, JetStreamQuery):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectScan(ReadOptions):
-    """What is read of the stream that an object store is, and ``objects`` of the store."""
+    """What is read of an object store's stream, and which ``objects`` of the store."""
 
     objects: ObjectReadOptions
 
@@ -70,7 +70,7 @@ class ObjectChangesOptions(_Objects, StreamScan):
     """Which changes of an object store a streaming query reads."""
 
     def checked(self, given: Collection[str]) -> ObjectScan:
-        """Return what is read of the stream that the object store is."""
+        """Return what is read of the object store's stream."""
         stream = stream_of_store(self.store)
         scan = self.as_a(
             ObjectScan,
@@ -86,9 +86,9 @@ class ObjectChangesOptions(_Objects, StreamScan):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
-    """Into which object store rows are put."""
+    """The object store into which rows are put."""
 
-    wish: dict[str, Any] | None = option(
+    requested: dict[str, Any] | None = option(
         values.read_create_object_store,
         "create the object store if it does not exist: `true` or its configuration in JSON, such as "
         '`{"max_bytes": 1000000000, "replicas": 3}`',
@@ -98,5 +98,5 @@ class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
 
     @property
     def create(self) -> RequestedConfig | None:
-        """The configuration of a store that is made if it does not exist; None when it must."""
-        return None if self.wish is None else store_config(self.store, self.wish)
+        """The configuration of a store that is created if it does not exist; None when it must exist."""
+        return None if self.requested is None else store_config(self.store, self.requested)

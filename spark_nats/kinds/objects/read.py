@@ -1,4 +1,4 @@
-"""Reading the objects of an object store, or how they change: their descriptions, and their content if asked for."""
+"""Reading the objects of an object store, or their changes: their descriptions, and their content on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from spark_nats.options.hints import naming_options
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
-"""Most objects that are asked for in one round trip, and most rows of an Arrow batch."""
+"""Most objects that one round trip requests, and most rows of an Arrow batch."""
 BATCH_BYTES = 16 << 20
 """Bytes of content after which an Arrow batch ends."""
 
@@ -56,14 +56,14 @@ class ObjectsPartition(Partition):
     """What one partition reads.
 
     Attributes:
-        subjects: on which the objects are described.
+        subjects: the subjects of the objects' descriptions.
     """
 
     subjects: tuple[str, ...]
 
 
 class _Contents:
-    """Reads the content of objects, where the schema asks for it, and makes rows of them."""
+    """Reads the content of objects if the schema has it, and makes their rows."""
 
     def __init__(self, options: ObjectReadOptions, schema: StructType) -> None:
         self._options = options
@@ -91,7 +91,7 @@ class _Contents:
             yield pa.RecordBatch.from_pylist(some, schema)
 
     def ask(self, lease: Lease, question: Callable[[JetStream], T]) -> T:
-        """Return the answer to a question of a task."""
+        """Return the answer to a request of a task."""
         return lease.ask(lambda connection: question(JetStream(connection, self._options.api_prefix)))
 
     def _check(self, found: StoredObject) -> None:
@@ -112,7 +112,7 @@ class NatsObjectReader(DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: the objects that there are, spread over partitions."""
+        """Plan the read: spread the existing objects over partitions."""
         options = self._options
         with borrow(options.connection) as connection:
             subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
@@ -125,7 +125,7 @@ class NatsObjectReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some objects, on an executor.
 
-        A connection that is lost is made again, and the object at which that was is read from its beginning.
+        After a lost connection, the task connects again and reads the current object from its beginning.
         """
         if not isinstance(partition, ObjectsPartition):
             return
@@ -143,7 +143,7 @@ class NatsObjectReader(DataSourceReader):
 
 
 class NatsObjectStreamReader(NatsStreamReader):
-    """Reads the changes of a store: the messages that describe its objects, as a stream, and the content of each."""
+    """Reads the changes of a store: its objects' descriptions, as a stream, and the content of each object."""
 
     def __init__(self, options: ObjectScan, schema: StructType) -> None:
         objects = options.objects
@@ -153,7 +153,7 @@ class NatsObjectStreamReader(NatsStreamReader):
         self._contents = _Contents(objects, schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition, on an executor: what describes objects first, and then their content."""
+        """Read one partition, on an executor: first the descriptions of objects, then their content."""
         objects = self._objects
         found = [each for batch in super().read(partition) for each in self._described(batch)]
         what = f"reading object store {objects.store}"
@@ -174,7 +174,7 @@ class NatsObjectStreamReader(NatsStreamReader):
 
 
 def _columns(found: StoredObject, content: bytes | None) -> dict[str, Any]:
-    """Return the values of an object by the names of columns, as Arrow takes them."""
+    """Return the values of an object by the names of columns, as Arrow accepts them."""
     info = found.info
     return {
         "name": info.name,

@@ -1,7 +1,7 @@
-"""Reading object stores: which objects there are, what describes them, and their content.
+"""Reading object stores: which objects exist, their descriptions, and their content.
 
-All but the content is asked of the stream's leader, and not read through a consumer: an object that is replaced while
-it is read moves to the stream's end, and is asked for by its subject wherever it is.
+The stream's leader answers requests for all but the content; no consumer reads it. An object that is replaced during
+the read moves to the stream's end, and a request by its subject finds it wherever it is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_nats.kinds.objects.wire import (
 from spark_nats.protocol.keyvalue import store_of
 
 MAX_HOPS = 8
-"""Most links that lead from one object to another one before there is content."""
+"""Most links that lead from one object to another before an object with content."""
 MAX_TIMES = 10
 """Most times that an object may be replaced while it is read."""
 
@@ -45,11 +45,11 @@ class StoredObject:
     """An object as its store describes it.
 
     Attributes:
-        store: which store.
-        subject: what it is described on.
-        info: what the description says.
-        time: when it was stored, in nanoseconds since 1970.
-        sequence: of the message that describes it.
+        store: name of the store.
+        subject: subject of the description.
+        info: the description.
+        time: when the description was stored, in nanoseconds since 1970.
+        sequence: sequence of the description.
     """
 
     store: str
@@ -60,7 +60,7 @@ class StoredObject:
 
 
 def list_objects(js: JetStream, store: str) -> list[str]:
-    """Return the subjects on which objects of a store are described, those that were deleted included.
+    """Return the subjects of the descriptions in a store, those of deleted objects included.
 
     Raises:
         StreamNotFoundError: there is no such store.
@@ -74,12 +74,10 @@ def list_objects(js: JetStream, store: str) -> list[str]:
 
 
 def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:
-    """Return the objects that are described on some subjects, all of them asked for in one round trip.
-
-    Those that are deleted are left out.
+    """Return the objects that are described on some subjects, without deleted ones, in one round trip.
 
     Raises:
-        ProtocolError: a description is none.
+        ProtocolError: a description is invalid.
         StreamNotFoundError: there is no such store.
         NatsError: the request failed.
     """
@@ -97,7 +95,7 @@ def described_by(store: str, subject: str, payload: bytes, time: int, sequence: 
     """Return the object that a message describes.
 
     Raises:
-        ProtocolError: it describes none.
+        ProtocolError: the message describes no object.
     """
     try:
         return StoredObject(store, subject, read_description(payload), time, sequence)
@@ -112,24 +110,24 @@ def read_content(
     lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
 ) -> tuple[StoredObject, bytes | None] | None:
-    """Return an object and its content, which is that of its target where it is a link.
+    """Return an object and its content; the content of a link is that of its target.
 
     An object that is replaced while it is read is read again.
 
     Args:
-        js: where.
+        js: the JetStream API to ask.
         found: the object.
-        check: called with each object whose content is about to be read; may raise that it is too large.
-        lost: called with a sentence about what makes that there is no content; it may raise that too.
-        retries: as of :class:`~spark_nats.jetstream.reading.ranges.RangeReader`.
+        check: called with each object before its content is read; it raises an error if the content is too large.
+        lost: called with a sentence about why there is no content; it may raise an error.
+        retries: as for :class:`~spark_nats.jetstream.reading.ranges.RangeReader`.
 
     Returns:
-        The object as it was read, with its content; None of a link to a whole store, and where something was lost. None
-        where it was deleted meanwhile.
+        The object as it was read, with its content. The content is None for a link to a whole store, and after a loss.
+        None when the object was deleted meanwhile.
 
     Raises:
-        JetStreamError: it was replaced again and again.
-        NatsError: the connection failed, or the store is not there any more.
+        JetStreamError: the object was replaced :data:`MAX_TIMES` times.
+        NatsError: the connection failed, or the store no longer exists.
     """
     now = found
     for _ in range(MAX_TIMES):
@@ -163,13 +161,13 @@ def read_version(
     lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
 ) -> tuple[StoredObject, bytes | None]:
-    """Return an object with its content as it is described, which may have been replaced since.
+    """Return an object with the content of this description, which may have been replaced since.
 
-    The arguments, and what is raised, are those of :func:`read_content`.
+    The arguments and the errors are those of :func:`read_content`.
 
     Returns:
-        The content, of a link that of its target now. None where it is not there any more, since another version has
-        taken its place; of an object that is deleted, of a link to a whole store, and where something was lost.
+        The object and its content; the content of a link is that of its target now. The content is None when another
+        version has replaced it, for a deleted object, for a link to a whole store, and after a loss.
     """
     if found.info.deleted:
         return found, None
@@ -187,12 +185,12 @@ def read_version(
 
 
 def _again(js: JetStream, found: StoredObject) -> StoredObject | None:
-    """Return the object as it is described now; None when it is deleted."""
+    """Return the object by its description now; None when it is deleted."""
     return next(iter(describe_objects(js, found.store, [found.subject])), None)
 
 
 def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
-    """Return what an object's links lead to, which may be itself; or why nothing, and no word of a whole store."""
+    """Return the object at the end of an object's links, or why there is none; empty for a link to a whole store."""
     for _ in range(MAX_HOPS + 1):
         if found.info.link is None:
             return found
@@ -231,7 +229,7 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 
 
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
-    """Say of a stream that does not exist that it is this object store, and which others have similar names."""
+    """Make errors about a missing stream name this object store, and others with similar names."""
     return naming_its_kind(
         js, name, descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
     )

@@ -1,6 +1,6 @@
-"""Putting objects (ADR-20): the chunks first, then what describes them, and at last the former chunks are purged.
+"""Putting objects (ADR-20): first the chunks, then their description, and finally a purge of the former chunks.
 
-A link, and the word that an object is deleted, have no chunks.
+A link and a deletion have no chunks.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ CHUNKS_AT_ONCE = 16
 
 
 def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> StreamInfo:
-    """Return the state of the stream that a store is, which is made with a configuration if it is missing.
+    """Return the state of a store's stream, which is created with a configuration if it is missing.
 
     Raises:
-        StreamNotFoundError: it does not exist, and there is no configuration.
+        StreamNotFoundError: the store does not exist, and there is no configuration.
         NatsError: the request failed.
     """
     with naming_store(js, store):
@@ -52,12 +52,12 @@ def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> Stre
 
 
 class Putting:
-    """Puts one object, in as many attempts as it takes: what an attempt has left behind, the next one clears away.
+    """Puts one object, in any number of attempts: each attempt purges the chunks that an earlier one left.
 
     Args:
-        store: which object store.
-        info: name, description, headers and metadata; what it is a link to; or that it is to be deleted.
-        content: what it holds; None where it is a link, or deleted.
+        store: name of the object store.
+        info: name, description, headers and metadata; the target of a link; or the deletion.
+        content: the object's content; None for a link or a deletion.
     """
 
     def __init__(self, store: str, info: ObjectInfo, content: bytes | None) -> None:
@@ -65,16 +65,16 @@ class Putting:
         self._stream = stream_of_store(store)
         self._info = info
         self._content = content
-        self._stale: set[str] = set()  # ids of chunks that belong to no object when it is put
+        self._stale: set[str] = set()  # ids of chunks that belong to no object once this one is put
 
     def put(self, js: JetStream) -> None:
-        """Put it, from its beginning; where it is to be deleted and is not there, nothing is done.
+        """Put the object from its beginning; the deletion of an object that does not exist does nothing.
 
-        Returns when the stream has acknowledged all of it, and chunks that it has replaced are purged.
+        It returns when the stream has acknowledged everything, and the chunks that were replaced are purged.
 
         Raises:
-            InvalidRowError: what describes it is larger than the server accepts.
-            PublishError: the stream refuses it.
+            InvalidRowError: the description is larger than the server accepts.
+            PublishError: the stream refuses the object.
             NatsError: the connection failed.
         """
         nuid = clock.token(11)  # 22 characters, as those of other clients
@@ -110,18 +110,18 @@ class Putting:
             self._purge(js, stale)
 
     def _purge(self, js: JetStream, nuid: str) -> None:
-        """Have the stream remove chunks that belong to no object."""
+        """Purge chunks that belong to no object."""
         js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
         self._stale.discard(nuid)
 
     def _former(self, js: JetStream) -> ObjectInfo | None:
-        """Return what describes the object of that name now, if anything does; note which chunks it has."""
+        """Return the present description of the object, if there is one, and note its chunks."""
         with naming_store(js, self._store):
             (message,) = ask(js, [MessageAt(self._stream, None, description_subject(self._store, self._info.name))])
         try:
             former = read_description(message.payload) if message else None
         except ValueError:
-            return ObjectInfo(self._info.name)  # it describes no object, and is replaced
+            return ObjectInfo(self._info.name)  # an invalid description, which is replaced
         if former and former.nuid and former.chunks and not former.deleted and not former.link:
             self._stale.add(former.nuid)
         return former

@@ -1,7 +1,7 @@
 """Object stores on the wire (ADR-20): a bucket is a stream, an object is chunks and one message that describes it.
 
-The description is JSON on a subject that is made of the object's name; the chunks are on a subject of their own, one
-after the other.
+The description is JSON on a subject that is made from the object's name; the chunks follow each other on a subject of
+their own.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ MAX_SIZE = 2**63 - 1  # what a column can hold
 
 
 def stream_of_store(bucket: str) -> str:
-    """Return the name of the stream that a bucket is."""
+    """Return the name of a bucket's stream."""
     return f"{STORE_STREAM}{bucket}"
 
 
 def description_subject(bucket: str, name: str) -> str:
-    """Return the subject on which an object is described."""
+    """Return the subject of an object's description."""
     return f"{descriptions(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
 def descriptions(bucket: str) -> str:
-    """Return the subjects on which the objects of a bucket are described."""
+    """Return the filter for the descriptions of a bucket's objects."""
     return f"{_SUBJECTS}.{bucket}.M.>"
 
 
 def chunk_subject(bucket: str, nuid: str) -> str:
     """Return the subject of an object's chunks.
 
-    It is the same where the API has a prefix of its own: servers map ``$KV.>`` for a domain, but not ``$O.>``, which
-    leads to another domain as any subject does.
+    It is the same with another API prefix: servers map ``$KV.>`` for a domain, but not ``$O.>``, which reaches another
+    domain like any other subject.
 
     Args:
         bucket: name of the bucket.
-        nuid: which object, and which version of it.
+        nuid: id of the object's version.
     """
     return f"{_SUBJECTS}.{bucket}.C.{nuid}"
 
 
 def name_of(subject: str) -> str:
-    """Return the name of the object that is described on a subject; the subject itself where that has no name."""
+    """Return the name of the object that is described on a subject; the subject itself when it has no name."""
     token = subject.rpartition(".")[2]
     try:
         return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
@@ -73,36 +73,35 @@ def name_of(subject: str) -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest of an object's content, as its description has it."""
+    """Return the digest of an object's content, as in its description."""
     return f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()}"
 
 
 def same_digest(one: str, other: str) -> bool:
-    """Tell whether two digests are the same; some clients leave out what pads them, or write the kind otherwise."""
+    """Return whether two digests are equal; some clients leave out the padding, or write the algorithm differently."""
     first, second = _DIGEST.fullmatch(one), _DIGEST.fullmatch(other)
     return first is not None and second is not None and first[1] == second[1]
 
 
 def chunks_of(content: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
-    """Return the chunks of an object's content, none of one that is empty."""
+    """Return the chunks of an object's content; empty content has none."""
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What an object's description says.
+    """The description of an object.
 
     Attributes:
         name: its name.
-        nuid: what its chunks' subject ends with; empty where it has none.
+        nuid: last token of its chunks' subject; empty when it has none.
         size: bytes of its content.
-        chunks: how many chunks that is.
-        digest: of its content; empty where that is not given.
+        chunks: number of its chunks.
+        digest: digest of its content; empty when it is not given.
         description: in words; None when there is none.
         headers: its headers, with all values of each.
         metadata: its metadata.
-        link: bucket and name of the object that it is a link to, without a name of a whole bucket; None when it is no
-            link.
+        link: bucket and name of the target of a link, whose name is None for a whole bucket; None when it is no link.
         deleted: whether it is deleted.
     """
 
@@ -119,10 +118,10 @@ class ObjectInfo:
 
 
 def read_description(payload: bytes) -> ObjectInfo:
-    """Return what the description of an object says.
+    """Parse the description of an object.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the payload is no description.
     """
     document = parse_document(payload)
     link = value_at(document, "options", "link")
@@ -151,7 +150,7 @@ def read_description(payload: bytes) -> ObjectInfo:
 
 
 def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes:
-    """Return what describes an object of a bucket, whose chunks have so many bytes."""
+    """Encode the description of an object of a bucket, with chunks of ``chunk_bytes`` bytes."""
     document: dict[str, Any] = {"name": info.name}
     if info.description is not None:
         document["description"] = info.description
@@ -176,12 +175,12 @@ def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes
     return json.dumps(document, ensure_ascii=False).encode()
 
 
-def store_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
-    """Return the configuration of the stream that a bucket is.
+def store_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
+    """Return the configuration of a bucket's stream.
 
     Args:
         bucket: its name.
-        wish: what it shall have beyond the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
+        wish: settings other than the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
             ``storage``, ``compression``, ``description``.
     """
     config = {
@@ -191,7 +190,7 @@ def store_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
         "allow_rollup_hdrs": True,
         "allow_direct": True,
     }
-    return RequestedConfig.of_bucket(config, wish)
+    return RequestedConfig.of_bucket(config, requested)
 
 
 def _number(document: Any, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Writing rows as objects of an object store, in batches and in streaming. An object is put whole, by its name."""
+"""Writing rows as objects of an object store, in batches and in streaming; each row puts a whole object."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ MAX_NAME = 2048
 
 
 def writer(options: ObjectWriteOptions, schema: StructType) -> NatsWriter:
-    """Return the writer of a batch, when it is known that its tasks can write."""
+    """Return the writer of a batch, after checking that its tasks can write."""
     check_columns(schema, COLUMNS)
     prepare_objects(options)
     return NatsWriter(options, sink=_sink(options))
 
 
 def stream_writer(options: ObjectWriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write."""
     check_columns(schema, COLUMNS)
     sink = _sink(options)
     prepare_once(str(astuple(options)), f"writing to {sink.words}", options.retries, lambda: prepare_objects(options))
@@ -64,7 +64,7 @@ def _sink(options: ObjectWriteOptions) -> Sink:
 
 
 def prepare_objects(options: ObjectWriteOptions) -> None:
-    """Log in on the driver, and make the store if it is to be made.
+    """Log in on the driver, and create the store if the options ask for it.
 
     Raises:
         NatsError: the server cannot be reached, there is no such store, or it is a mirror.
@@ -81,11 +81,11 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
 def write_objects(
     options: ObjectWriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink
 ) -> Written:
-    """Put the rows of a partition, one after the other; where a micro-batch is replayed, the same objects again.
+    """Put the rows of a partition one after the other; a replay of a micro-batch puts the same objects again.
 
     Raises:
-        InvalidRowError: a row cannot be an object; those before it are put.
-        NatsError: the store did not take one.
+        InvalidRowError: a row cannot be an object; the rows before it are put.
+        NatsError: the store refused an object.
     """
     from spark_nats.client.pool import leased
     from spark_nats.jetstream.api import JetStream
@@ -108,7 +108,7 @@ def write_objects(
 
 
 def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
-    """Return the object that a row is, and its content; None where it is a link, or to be deleted."""
+    """Return the object of a row, and its content, which is None for a link or a deletion."""
     from spark_nats.kinds.objects.wire import ObjectInfo
 
     name, content = row["name"], row["content"]

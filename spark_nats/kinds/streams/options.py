@@ -56,18 +56,18 @@ class StreamsNamed(Group, section=WHAT):
         Raises:
             OptionError: the configuration is for another stream, several streams are named, or no subjects are known.
         """
-        wish, streams = self.create, self.streams
-        if wish is False:
+        requested, streams = self.create, self.streams
+        if requested is False:
             return None
         if len(streams) > 1:
             raise OptionError(conditions.ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
-        if wish is True:
+        if requested is True:
             if not subjects:
                 raise OptionError(conditions.NO_SUBJECTS_TO_CREATE())
             return {"name": streams[0], "subjects": list(subjects)}
-        if wish.get("name", streams[0]) != streams[0]:
-            raise OptionError(conditions.OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
-        return RequestedConfig.of({**wish, "name": streams[0]}, wish.named)
+        if requested.get("name", streams[0]) != streams[0]:
+            raise OptionError(conditions.OTHER_STREAM_TO_CREATE(name=requested["name"], stream=streams[0]))
+        return RequestedConfig.of({**requested, "name": streams[0]}, requested.named)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tables of what an account holds."""
+"""Tables of the account's inventory."""
 
 from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES

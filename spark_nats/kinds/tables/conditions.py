@@ -1,4 +1,4 @@
-"""What is wrong with the options of tables."""
+"""The conditions of the options of tables."""
 
 from spark_nats.conditions import Condition
 

@@ -1,4 +1,4 @@
-"""What an account holds is asked for: its streams, KV buckets, consumers and the subjects of its messages."""
+"""Requests for the account's inventory: its streams, KV buckets, consumers and the subjects of its messages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
 
 
 def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
-    """Return the names of the streams that are named, or match the pattern, or else of all of the account.
+    """Return the streams that are named, or that match the pattern, or else all streams of the account.
 
     Raises:
-        StreamNotFoundError: one that is named does not exist.
+        StreamNotFoundError: a stream that is named does not exist.
         NatsError: the request failed.
     """
     there = stream_names(js)
@@ -46,23 +46,23 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
 
 
 def describe_streams(js: JetStream, names: Collection[str]) -> list[Row]:
-    """Return a row for each of these streams that there is."""
+    """Return a row for each of these streams that exists."""
     listed, wanted = all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [stream_row(each) for each in listed if each.name in wanted]
 
 
 def describe_buckets(js: JetStream, names: Collection[str]) -> list[Row]:
-    """Return a row for each KV bucket that there is among these streams."""
+    """Return a row for each KV bucket among these streams."""
     listed, wanted = all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [bucket_row(each) for each in listed if each.name in wanted and bucket_of(each.name)]
 
 
 def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
-    """Return a row for each consumer of some streams, all of which are asked in one round trip.
+    """Return a row for each consumer of some streams, in one round trip.
 
-    A stream that cannot be asked has one row, with its problem. One that does not exist any more has none.
+    A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """
     rows = [unnamed_row(each) for each in streams if name_violation(each)]
     requests = [Request(Api.CONSUMER_LIST, (each,), {"offset": 0}) for each in streams if not name_violation(each)]
@@ -80,9 +80,9 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
 
 
 def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
-    """Return which of some streams hold messages, and a row with its problem for each that cannot be asked.
+    """Return which streams hold messages, and a row with its problem for each stream that cannot be queried.
 
-    All are asked in one round trip, so those that do not answer are waited for once.
+    All requests share one round trip, so there is one wait for the streams that do not answer.
     """
     rows = [unnamed_row(each) for each in streams if name_violation(each)]
     holding = []
@@ -96,9 +96,9 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
 
 
 def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
-    """Return a row for each subject of which a stream holds messages, and which one of the filters matches, if any.
+    """Return a row for each subject with messages in a stream that one of the filters matches; all without filters.
 
-    A stream that cannot be asked has one row, with its problem. One that does not exist any more has none.
+    A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """
     try:
         counts = [subjects_of(js, stream, each) for each in filters or (">",)]
@@ -113,7 +113,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
 
 
 def _unasked(stream: str, error: NatsError) -> list[Row]:
-    """Return what to say of a stream that cannot be asked; raise the error if it is not about this stream alone."""
+    """Return the rows of a stream that cannot be queried; raise the error if it is not about this stream alone."""
     if isinstance(error, StreamNotFoundError):
         return []
     if isinstance(error, NatsTimeoutError | JetStreamError) and error.may_pass(established=False):

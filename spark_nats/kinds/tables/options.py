@@ -1,4 +1,4 @@
-"""The options of tables of what an account holds."""
+"""The options of tables of the account's inventory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_nats.options.query import WHAT, JetStreamQuery
 
 STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
 TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
-"""The tables of what an account holds."""
+"""The tables of the account's inventory."""
 
 
 def read_table(text: str) -> str:
@@ -30,9 +30,9 @@ def read_table(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TableReadOptions(JetStreamQuery, section=WHAT):
-    """Which table of what an account holds a batch reads.
+    """Which table of the account's inventory a batch reads.
 
-    It is about the ``streams``, or those that match the ``pattern``, or all; ``filters`` are of subjects.
+    The table covers the ``streams``, or those that match the ``pattern``, or all; ``filters`` choose subjects.
     """
 
     table: str = option(
@@ -47,7 +47,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     filters: tuple[str, ...] = option(values.read_text, SUBJECT, name="subject", use=values.read_filters, absent=())
 
     def checked(self, given: Collection[str]) -> TableReadOptions:
-        """Return it as it is."""
+        """Check that filters suit the table, and return the options unchanged."""
         if self.filters and self.table != SUBJECTS:
             raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=self.table))
         return self

@@ -1,4 +1,4 @@
-"""Reading what an account holds, as tables, in batches: one partition, in which servers are asked for lists."""
+"""Reading the account's inventory as tables, in batches: one partition, which requests lists from servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spark_nats.options.hints import naming_options
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
-"""Most streams that are asked in one round trip."""
+"""Most streams that one round trip queries."""
 ROWS_AT_ONCE = 8_192
 """Most rows of one Arrow batch."""
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TablePartition(Partition):
-    """What the table is about.
+    """What the table covers.
 
     Attributes:
         streams: names of streams.
@@ -48,7 +48,7 @@ class TablePartition(Partition):
 
 
 class NatsTableReader(DataSourceReader):
-    """Reads a table of what an account holds."""
+    """Reads a table of the account's inventory."""
 
     def __init__(self, options: TableReadOptions, schema: StructType) -> None:
         self._options = options
@@ -56,7 +56,7 @@ class NatsTableReader(DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Log in, and ask which streams there are."""
+        """Log in, and request the list of streams."""
         options = self._options
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
@@ -64,9 +64,9 @@ class NatsTableReader(DataSourceReader):
         return sent([chosen], options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Ask for the table, on an executor.
+        """Request the table, on an executor.
 
-        A connection that is lost is made again; what was not handed on is then asked for anew.
+        After a lost connection, the task connects again and repeats the requests whose rows were not handed on.
         """
         if not isinstance(partition, TablePartition):
             return
@@ -81,7 +81,7 @@ class NatsTableReader(DataSourceReader):
                     yield pa.RecordBatch.from_pylist(some, schema)
 
     def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
-        """Ask one thing after the other, each for rows of its own."""
+        """Send one request after the other, and yield the rows of each."""
         options = self._options
 
         def ask(question: Callable[[JetStream], T]) -> T:

@@ -1,4 +1,4 @@
-"""Which columns the tables of what an account holds have."""
+"""The columns of the tables of the account's inventory."""
 
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 
@@ -30,4 +30,4 @@ TABLE_SCHEMAS = {
     ),
     SUBJECTS: "stream STRING, subject STRING, messages BIGINT, problem STRING",
 }
-"""All columns of the tables of what an account holds, by their names, as DDL."""
+"""All columns of the tables of the account's inventory, by the tables' names, as DDL."""

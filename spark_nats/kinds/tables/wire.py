@@ -1,8 +1,8 @@
-"""What lists of the API say, as rows of tables.
+"""The entries of the API's lists as rows of tables.
 
-A row has its values by the names of columns: times as datetimes, durations in seconds, None where there is nothing to
-say, or no limit. What is leaderless or offline at the moment has a row too, with its ``problem``, and without what only
-a leader knows.
+A row has its values by the names of columns: times as datetimes, durations in seconds, None for a missing value or no
+limit. A stream or consumer that is leaderless or offline at the moment has a row too, with its ``problem`` and without
+what only a leader knows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_LONG = 2**63 - 1  # what a column can hold; servers count in 64 bits withou
 
 
 def unnamed_row(stream: str) -> Row:
-    """Return the row of a stream that cannot be asked, for its name."""
+    """Return the row of a stream that cannot be queried because of its name."""
     return {"stream": stream, "problem": f"it cannot be asked for: its name {name_violation(stream)}"}
 
 
@@ -78,7 +78,7 @@ def stream_row(listed: Listed) -> Row:
 
 
 def bucket_row(listed: Listed) -> Row:
-    """Return the row of the KV bucket that a stream is; it has the values of the stream too."""
+    """Return the row of a KV bucket, which has the values of its stream too."""
     row = stream_row(listed)
     row["bucket"] = bucket_of(listed.name)
     if listed.entry is not None:
@@ -103,7 +103,7 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     config = entry.get("config")
     if not isinstance(config, dict):
         raise ValueError("a 'config' is no object")
-    if text_at(entry, "stream_name") not in (stream, None):  # one that is offline does not say it
+    if text_at(entry, "stream_name") not in (stream, None):  # an offline consumer omits it
         raise ValueError("it lists a consumer of another stream")
     row = {
         "stream": stream,
@@ -135,7 +135,7 @@ def consumer_row(stream: str, listed: Listed) -> Row:
 
 
 def _described(entry: dict[str, Any]) -> Row:
-    """Return what streams and consumers alike have."""
+    """Return the values that streams and consumers share."""
     metadata = object_at(entry, "config", "metadata")
     return {
         "created": _time(entry, "created"),
@@ -146,7 +146,7 @@ def _described(entry: dict[str, Any]) -> Row:
     }
 
 
-# Values, which may be left out
+# Values, which servers may leave out
 
 
 def _number(document: Any, *path: str) -> int | None:
@@ -154,12 +154,12 @@ def _number(document: Any, *path: str) -> int | None:
 
 
 def fitting(number: int) -> int | None:
-    """Return a number, None when a column cannot hold it."""
+    """Return a number; None when a column cannot hold it."""
     return number if number <= _MAX_LONG else None
 
 
 def _limit(document: Any, *path: str) -> int | None:
-    """Return a limit; none is 0, -1 or left out."""
+    """Return a limit; None when it is 0, -1 or left out, which means no limit."""
     return None if value_at(document, *path) in (None, 0, -1) else _number(document, *path)
 
 
@@ -177,5 +177,5 @@ def _time(document: Any, *path: str) -> datetime | None:
 
 
 def _moment(nanoseconds: int) -> datetime | None:
-    """Return a time; what has never been is in the year 1."""
+    """Return a time; None for the year 1, which means never."""
     return to_datetime(nanoseconds) if nanoseconds > 0 else None

@@ -36,8 +36,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options_in(server: NatsServer, stream: str) -> dict[str, str]:
-    wish = f'{{"name": "{stream}", "subjects": ["{stream}.>"], "max_msgs_per_subject": -1}}'
-    return {"servers": server.url, "stream": stream, "subject": f"{stream}.x", "createStream": wish}
+    requested = f'{{"name": "{stream}", "subjects": ["{stream}.>"], "max_msgs_per_subject": -1}}'
+    return {"servers": server.url, "stream": stream, "subject": f"{stream}.x", "createStream": requested}
 
 
 def parsed(server: NatsServer, stream: str) -> WriteOptions:

@@ -166,9 +166,9 @@ def test_a_streaming_query_asks_again_what_only_somebody_else_has_answered(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     fill(nats_py, unique)
-    wish = {"startingOffsets": "earliest", "apiPrefix": f"API.{unique}", "requestTimeout": "300ms"}
+    requested = {"startingOffsets": "earliest", "apiPrefix": f"API.{unique}", "requestTimeout": "300ms"}
     with answered_first(nats_py, f"API.{unique}", alone="", times=2):
-        query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **wish))
+        query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **requested))
         assert numbers_of(query.rows(MESSAGES)) == list(range(1, MESSAGES + 1))
 
 
@@ -177,8 +177,8 @@ def test_a_streaming_query_goes_on_though_somebody_else_answers_first(
 ) -> None:
     fill(nats_py, unique, allow_direct=False)
     with answered_first(nats_py, f"API.{unique}"):
-        wish = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100, "apiPrefix": f"API.{unique}"}
-        query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **wish))
+        requested = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100, "apiPrefix": f"API.{unique}"}
+        query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **requested))
         assert numbers_of(query.rows(MESSAGES)) == list(range(1, MESSAGES + 1))
 
 
@@ -323,8 +323,8 @@ def test_nothing_counts_as_released_if_another_consumer_was_moved(
 ) -> None:
     fill(nats_py, unique, retention="interest", storage="memory")
     nats_py.purge_stream(unique)
-    wish = {"startingOffsets": "earliest", "consume": True, "apiPrefix": ForwardedApi.PREFIX}
-    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **wish))
+    requested = {"startingOffsets": "earliest", "consume": True, "apiPrefix": ForwardedApi.PREFIX}
+    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **requested))
     nats_py.store(f"{unique}.a", range(3))
     api.answers["CONSUMER.RESET"] = lambda answer: {**answer, **wrong}
     assert "answer to CONSUMER.RESET" in sentence_of(lambda: [query.rows(3), query.micro_batch()])
@@ -336,8 +336,8 @@ def test_a_consumer_does_not_show_progress_if_another_was_moved(
 ) -> None:
     fill(nats_py, unique)
     api.answers["CONSUMER.RESET"] = lambda answer: {**answer, **wrong}
-    wish = {"startingOffsets": "earliest", "progressConsumer": "lag", "apiPrefix": ForwardedApi.PREFIX}
-    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **wish))
+    requested = {"startingOffsets": "earliest", "progressConsumer": "lag", "apiPrefix": ForwardedApi.PREFIX}
+    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **requested))
     assert len(query.rows(MESSAGES)) == MESSAGES
     query.micro_batch()
     assert "[NATS_PROGRESS_NOT_SHOWN]" in caplog.text

@@ -403,8 +403,8 @@ def test_beginning_where_a_consumer_is_needs_one_permission_more(server_factory:
         client.create_stream("ORDERS", ["orders.>"])
         client.store("orders.x", range(3))
         begin = {"durable_name": "billing", "deliver_policy": "by_start_sequence", "opt_start_seq": 3}
-        wish = {"stream_name": "ORDERS", "config": {**begin, "ack_policy": "explicit"}}
-        client.api("CONSUMER.DURABLE.CREATE.ORDERS.billing", wish)
+        requested = {"stream_name": "ORDERS", "config": {**begin, "ack_policy": "explicit"}}
+        client.api("CONSUMER.DURABLE.CREATE.ORDERS.billing", requested)
     given = {"stream": "ORDERS", "startingOffsets": '{"ORDERS": "consumer:billing"}'}
     assert [row["sequence"] for row in read(server, SEQUENCE, **given, **login("begins"))] == [3]
     with pytest.raises(PermissionsError, match=re.escape(BEGIN[0])):

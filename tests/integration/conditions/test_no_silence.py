@@ -74,11 +74,11 @@ def test_a_stream_that_exists_as_it_was_asked_for_is_not_worth_a_word(
     nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
 ) -> None:
     nats_py.create_stream(unique, [f"{unique}.a.>", f"{unique}.b.>"], max_age=3600 * 10**9, max_msgs=7)
-    for wish in (
+    for requested in (
         json.dumps({"subjects": [f"{unique}.b.>", f"{unique}.a.>"], "max_age": "60m", "duplicate_window": "120s"}),
         json.dumps({"max_msgs": 7, "max_bytes": 0, "metadata": {}, "description": ""}),
     ):
-        read(nats_server, stream=unique, createStream=wish)
+        read(nats_server, stream=unique, createStream=requested)
     # What it listens on was not said; this is what is read of it.
     read(nats_server, stream=unique, createStream="true", subject=f"{unique}.a.*")
     assert warnings == []
@@ -99,14 +99,14 @@ def test_a_bucket_that_exists_and_is_another_one_is_said_by_the_names_of_buckets
 
 
 def test_durations_and_replicas_are_understood_by_both(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    wish = {
+    requested = {
         "subjects": [f"{unique}.>"],
         "max_age": "48h",
         "duplicate_window": "90s",
         "replicas": 1,
         "consumer_limits": {"inactive_threshold": "1h30m"},
     }
-    assert read(nats_server, stream=unique, createStream=json.dumps(wish)) == []
+    assert read(nats_server, stream=unique, createStream=json.dumps(requested)) == []
     made = nats_py.stream_info(unique)["config"]
     assert (made["max_age"], made["duplicate_window"]) == (48 * 3600 * 10**9, 90 * 10**9)
     assert made["consumer_limits"]["inactive_threshold"] == 5400 * 10**9
@@ -116,8 +116,8 @@ def test_durations_and_replicas_are_understood_by_both(nats_server: Server, nats
 
 def test_what_the_server_does_not_know_is_said_in_our_words(nats_server: Server, unique: str) -> None:
     def told(**config: Any) -> str:
-        wish = json.dumps({"subjects": [f"{unique}.>"], **config})
-        return sentence_of(lambda: read(nats_server, stream=unique, createStream=wish))
+        requested = json.dumps({"subjects": [f"{unique}.>"], **config})
+        return sentence_of(lambda: read(nats_server, stream=unique, createStream=requested))
 
     cannot = f"JetStreamError: the stream '{unique}' cannot be created: "
     assert told(max_messages=5) == (
@@ -134,8 +134,8 @@ def test_what_an_older_server_leaves_out_in_silence_is_said(
     server_factory: ServerFactory, unique: str, warnings: list[str]
 ) -> None:
     server = server_factory(binary=OLDER_BINARY)
-    wish = {"subjects": [f"{unique}.>"], "allow_msg_counter": True, "quantum": 5, "max_age": "1h"}
-    write(server, rows(f"{unique}.a"), stream=unique, createStream=json.dumps(wish))
+    requested = {"subjects": [f"{unique}.>"], "allow_msg_counter": True, "quantum": 5, "max_age": "1h"}
+    write(server, rows(f"{unique}.a"), stream=unique, createStream=json.dumps(requested))
     assert warnings == [
         f"stream '{unique}' was created, but the server left out or changed what it does not know: "
         "allow_msg_counter (has none, asked true), quantum (has none, asked 5); it is not changed further"

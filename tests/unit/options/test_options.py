@@ -143,7 +143,7 @@ def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
 
 
 def test_a_stream_to_make_has_times_with_units_and_replicas():
-    wish = '{"subjects": ["s"], "max_age": "720h", "duplicate_window": "5m", "replicas": 3}'
+    requested = '{"subjects": ["s"], "max_age": "720h", "duplicate_window": "5m", "replicas": 3}'
     expected = {
         "name": "ORDERS",
         "subjects": ["s"],
@@ -151,7 +151,11 @@ def test_a_stream_to_make_has_times_with_units_and_replicas():
         "duplicate_window": 300 * 10**9,
         "num_replicas": 3,
     }
-    assert read(createStream=wish).create_stream == write(stream="ORDERS", createStream=wish).create_stream == expected
+    assert (
+        read(createStream=requested).create_stream
+        == write(stream="ORDERS", createStream=requested).create_stream
+        == expected
+    )
 
 
 def test_sparks_own_options_pass():
@@ -461,8 +465,10 @@ def test_the_changes_of_a_bucket_are_those_of_its_stream():
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
-    wish = '{"history": 5, "max_age": "24h", "limit_marker_ttl": "15m", "max_value_size": 1000, "compression": true}'
-    parsed = of_bucket(streaming, createBucket=wish)
+    requested = (
+        '{"history": 5, "max_age": "24h", "limit_marker_ttl": "15m", "max_value_size": 1000, "compression": true}'
+    )
+    parsed = of_bucket(streaming, createBucket=requested)
     config = parsed.create_stream if streaming else parsed.create_bucket
     assert config == {
         "name": "KV_CONFIG",

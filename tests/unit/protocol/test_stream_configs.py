@@ -99,11 +99,11 @@ def test_whatever_is_written_is_taken_or_refused_and_can_be_compared(
     document: dict[str, Any], actual: dict[str, Any]
 ) -> None:
     try:
-        wish = read_config(document)
+        requested = read_config(document)
     except ValueError:
         return
-    assert differences(wish, wish) == []
-    assert len(differences(wish, {})) <= len(wish.named)
+    assert differences(requested, requested) == []
+    assert len(differences(requested, {})) <= len(requested.named)
 
 
 # What a server makes of the smallest configuration (2.15).
@@ -189,12 +189,12 @@ def test_of_a_bucket_only_what_was_named_is_compared_by_the_names_of_buckets() -
 
 @dataclass
 class _Options:
-    wish: RequestedConfig
+    requested: RequestedConfig
 
 
 def test_what_was_named_goes_with_the_configuration_wherever_it_goes() -> None:
-    wish = read_config({"max_age": "48h"})
-    copy = pickle.loads(pickle.dumps(wish))
-    assert copy == wish
+    requested = read_config({"max_age": "48h"})
+    copy = pickle.loads(pickle.dumps(requested))
+    assert copy == requested
     assert copy.named == {"max_age": "max_age"}
-    assert astuple(_Options(wish))[0] == wish
+    assert astuple(_Options(requested))[0] == requested

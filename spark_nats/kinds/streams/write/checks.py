@@ -88,7 +88,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
             raise PublishError(conditions.SERVER_STORES_SINGLY(version=connection.info.version))
         if options.atomic and not stream.config.get("allow_atomic"):
             raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
-        return _prepare_to_settle(js, options, stream, streaming)
+        return _prepare_replay(js, options, stream, streaming)
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
 
 
-def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
+def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
     """Check that tasks can note where they begin, and can read back what they have stored.
 
     Returns:

@@ -119,7 +119,7 @@ class DeadLetters:
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
         dead_letter_subject(stream, options)
-        if (most := largest_message(stream)) < MIN_STREAM_MESSAGE_SIZE:
+        if (most := max_message_size(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
@@ -245,7 +245,7 @@ class DeadLetters:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
                 info = lease.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream))
-                most = min(lease.connection.info.max_payload, largest_message(info))
+                most = min(lease.connection.info.max_payload, max_message_size(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
                 about |= {EXPECTED_STREAM: stream}
@@ -328,7 +328,7 @@ def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
     return ".".join(target if token in ("*", ">") else token for token in stream.subjects[0].split("."))
 
 
-def largest_message(stream: StreamInfo) -> int:
+def max_message_size(stream: StreamInfo) -> int:
     """Return the most bytes of headers and payload together that a stream accepts in a message."""
     most = stream.config.get("max_msg_size", 0)
     return min(most, MAX_MESSAGE_SIZE) if most > 0 else MAX_MESSAGE_SIZE

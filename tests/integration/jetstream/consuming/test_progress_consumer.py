@@ -29,8 +29,8 @@ def stream(nats_py: NatsPy, unique: str) -> str:
 
 
 def begin(server: Server | str, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
-    wish = {"startingOffsets": "earliest", "progressConsumer": "lag", **options}
-    return Query(stream_reader(server, stream=stream, **wish), checkpoint)
+    requested = {"startingOffsets": "earliest", "progressConsumer": "lag", **options}
+    return Query(stream_reader(server, stream=stream, **requested), checkpoint)
 
 
 def place(client: NatsPy, stream: str, consumer: str = "lag") -> tuple[int, int]:

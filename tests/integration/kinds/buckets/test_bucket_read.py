@@ -191,8 +191,8 @@ def test_a_bucket_that_does_not_exist_is_named_with_one_that_is_similar(
 
 
 def test_a_bucket_that_is_missing_is_made_as_it_is_wished(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    wish = json.dumps({"history": 7, "max_age": "1h", "limit_marker_ttl": "5s", "storage": "memory"})
-    assert read(nats_server, KEY, bucket=unique, createBucket=wish) == []
+    requested = json.dumps({"history": 7, "max_age": "1h", "limit_marker_ttl": "5s", "storage": "memory"})
+    assert read(nats_server, KEY, bucket=unique, createBucket=requested) == []
     assert read(nats_server, KEY, bucket=unique, createBucket="true") == []
     status = nats_py.run(nats_py.run(nats_py.nats.jetstream().key_value(unique)).status())
     assert (status.history, status.ttl, status.bucket) == (7, 3600, unique)
@@ -459,8 +459,8 @@ def keep_markers(client: NatsPy, name: str) -> None:
 
 
 def test_values_that_expire_are_rows_within_a_trigger(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    wish = {"history": 5, "max_age": "1h", "limit_marker_ttl": "1s"}
-    query = changes(nats_server, unique, createBucket=json.dumps(wish))
+    requested = {"history": 5, "max_age": "1h", "limit_marker_ttl": "1s"}
+    query = changes(nats_server, unique, createBucket=json.dumps(requested))
     nats_py.publish_acked([(f"$KV.{unique}.lease", b"1", {"Nats-TTL": "1s"}), (f"$KV.{unique}.kept", b"2", None)])
     keep_markers(nats_py, unique)
     rows: list[Any] = []

@@ -98,5 +98,5 @@ def test_a_bucket_that_is_missing_is_an_error_that_names_it(
     error = error_of(nats(spark.read, nats_server, bucket=unique).load().collect)
     assert error.startswith(f"StreamNotFoundError: the bucket '{unique}' does not exist")
     assert error.endswith("; create it, or set the option 'createBucket'")
-    wish = json.dumps({"history": 2})
-    assert nats(spark.read, nats_server, bucket=unique, createBucket=wish).load().collect() == []
+    requested = json.dumps({"history": 2})
+    assert nats(spark.read, nats_server, bucket=unique, createBucket=requested).load().collect() == []

@@ -194,8 +194,8 @@ def test_a_bucket_that_does_not_exist_is_told_and_can_be_made(
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique))
     assert told.startswith(f"StreamNotFoundError: the bucket '{unique}' does not exist")
     assert told.endswith("; create it, or set the option 'createBucket'")
-    wish = '{"history": 3, "max_age": "1h", "limit_marker_ttl": "2s", "max_value_size": 100, "storage": "memory"}'
-    write(nats_server, rows, bucket=unique, createBucket=wish)
+    requested = '{"history": 3, "max_age": "1h", "limit_marker_ttl": "2s", "max_value_size": 100, "storage": "memory"}'
+    write(nats_server, rows, bucket=unique, createBucket=requested)
     kv = Kv(nats_py, unique)
     assert kv.contents() == {"a": b"1"}
     config = nats_py.stream_info(f"KV_{unique}")["config"]
@@ -404,8 +404,8 @@ def test_no_update_is_lost_in_a_race_with_another_client(cluster: Cluster, uniqu
 @pytest.fixture
 def ageing(nats_server: Server, nats_py: NatsPy, unique: str) -> Kv:
     """A bucket that says when keys have expired."""
-    wish = '{"history": 2, "limit_marker_ttl": "1s"}'
-    write(nats_server, entries(key=["first"], value=[b""]), bucket=unique, createBucket=wish)
+    requested = '{"history": 2, "limit_marker_ttl": "1s"}'
+    write(nats_server, entries(key=["first"], value=[b""]), bucket=unique, createBucket=requested)
     return Kv(nats_py, unique)
 
 

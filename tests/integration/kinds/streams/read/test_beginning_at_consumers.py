@@ -18,8 +18,8 @@ def at(stream: str, consumer: str = "billing") -> str:
 
 def consume(nats_py: NatsPy, stream: str, take: int, acknowledge: tuple[int, ...], **config: object) -> None:
     """Take messages with a durable consumer `billing`, and acknowledge some of them, counted from 0."""
-    wish = {"durable_name": "billing", "ack_policy": "explicit", **config}
-    nats_py.api(f"CONSUMER.DURABLE.CREATE.{stream}.billing", {"stream_name": stream, "config": wish})
+    requested = {"durable_name": "billing", "ack_policy": "explicit", **config}
+    nats_py.api(f"CONSUMER.DURABLE.CREATE.{stream}.billing", {"stream_name": stream, "config": requested})
     if take:
         pulled = nats_py.run(nats_py.nats.jetstream().pull_subscribe_bind(stream=stream, consumer="billing"))
         messages = nats_py.run(pulled.fetch(take, timeout=60))

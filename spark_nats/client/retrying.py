@@ -158,7 +158,7 @@ class Backoff:
 
     Attributes:
         first: seconds of the first wait.
-        longest: maximum seconds of a wait.
+        maximum: maximum seconds of a wait.
         least: the fixed share of each wait; the rest is random.
         upcoming: seconds of the next wait.
     """

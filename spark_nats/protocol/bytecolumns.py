@@ -168,7 +168,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
         start, end = start + 24, end + 24
     length = end - start
     valid = (length > 0) & (length <= 19)
-    longest = length.max()
+    max_length = length.max()
     value = np.zeros(len(start), np.uint64)
     for reach, scale in ((8, 1), (16, 10**8), (24, 10**16)):
         digits = np.minimum(np.maximum(length - (reach - 8), 0), 8)
@@ -177,7 +177,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
             word = word[:1]  # neighbouring times and sequences share their leading digits: convert them once
         valid &= (((word + _OVER_NINE) | word) & _HIGH_BITS) == 0
         value += _fold_digits(word) * np.uint64(scale)
-        if longest <= reach:
+        if max_length <= reach:
             break
     if (length == 19).any():
         valid &= value <= np.uint64(2**63 - 1)

@@ -77,7 +77,7 @@ def bucket_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
 
     Args:
         bucket: its name.
-        wish: settings other than the defaults, by the names of ADR-8: ``history``, ``max_age`` and
+        requested: settings other than the defaults, by the names of ADR-8: ``history``, ``max_age`` and
             ``limit_marker_ttl`` in nanoseconds, ``max_bytes``, ``max_value_size``, ``replicas``, ``storage``,
             ``compression``, ``description``.
     """

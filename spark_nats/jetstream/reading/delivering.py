@@ -352,10 +352,10 @@ class Reading:
                 self.cursor = self.cursor.finish(int(wanted.deliveries.stream_sequences()[-1]) + 1)
                 use.held.clear()
             self.retries.succeeded()
-            delivered = clock.monotonic()
+            yielded = clock.monotonic()
             yield wanted
             now = clock.monotonic()
-            if now - delivered > SLOW:
+            if now - yielded > SLOW:
                 self._throttled_until = now + THROTTLED
         self.cursor = self.cursor.deliver(self.cursor.received)
         use.began += clock.monotonic() - began

@@ -180,7 +180,7 @@ def store_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
 
     Args:
         bucket: its name.
-        wish: settings other than the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
+        requested: settings other than the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
             ``storage``, ``compression``, ``description``.
     """
     config = {

@@ -343,9 +343,9 @@ def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}
     headers_size = len(encode_block(headers)) + _MAX_CUT
     room = max(0, most - headers_size)
-    if len(columns) > (longest := min(room // 2, MAX_BLOCK_SIZE - headers_size)):
+    if len(columns) > (max_length := min(room // 2, MAX_BLOCK_SIZE - headers_size)):
         cut.append(f"columns of {len(columns)} bytes")
-        columns = columns[:longest]
+        columns = columns[:max_length]
     if len(payload) > (room := room - len(columns)):
         cut.append(f"payload of {len(payload)} bytes")
         payload = payload[:room]

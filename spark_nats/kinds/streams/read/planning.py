@@ -105,7 +105,7 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     """Cut ranges into partitions.
 
     Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
-    ``min_partitions``, the most_left pieces are cut further, so that all have about the same size. A piece has at least
+    ``min_partitions``, the largest pieces are cut further, so that all have about the same size. A piece has at least
     one sequence.
 
     Raises:
@@ -120,8 +120,8 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     if sum(pieces) < wanted:
         pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
         while sum(pieces) < wanted:
-            most_left = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
-            pieces[most_left] += 1
+            index = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
+            pieces[index] += 1
     found = []
     for whole, n in zip(ranges, pieces, strict=True):
         for start, end in pairwise(whole.start + whole.size * i // n for i in range(n + 1)):

@@ -1,6 +1,6 @@
 """Every error that this package raises, in one tree under :class:`NatsError`.
 
-A message names the problem, the value and the remedy, and never has a secret in it. An error with a counterpart in the
+A message names the problem, the value and the remedy, and never contains a secret. An error with a counterpart in the
 standard library also derives from that class, so that ``except TimeoutError`` and ``except ConnectionError`` work.
 """
 
@@ -60,7 +60,7 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message; the message of a condition replaces the condition and the hints."""
+        """Return this error with another message; that of a condition also replaces the condition and the hints."""
         error = copy.copy(self)
         error.args = (with_text(self.args[0], message),)
         if isinstance(message, ConditionText):
@@ -114,7 +114,7 @@ class AuthorizationError(NatsConnectionError):
 
 
 class InvalidCredentialsError(NatsConnectionError, ValueError):
-    """A credential, certificate or key cannot be used; the message has no part of it."""
+    """A credential, certificate or key cannot be used; the message shows no part of it."""
 
 
 class NatsTimeoutError(NatsError, TimeoutError):
@@ -181,7 +181,7 @@ class StreamNotFoundError(JetStreamError):
 
 
 class UnsupportedStreamError(NatsError):
-    """The stream's retention does not allow it to be read by sequence."""
+    """The stream does not allow what the query needs, or the server is too old for it."""
 
 
 class ConsumerConflictError(NatsError):
@@ -189,7 +189,7 @@ class ConsumerConflictError(NatsError):
 
 
 class PublishError(NatsError):
-    """Some rows were not stored; the message has the numbers of rows stored and not stored, and the reason."""
+    """Some rows were not stored; the message says how many were stored, how many were not, and why."""
 
 
 class DataLossError(NatsError):

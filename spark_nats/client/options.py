@@ -21,7 +21,7 @@ Reach = Callable[[Server, float, float], Transport | None]
 class TlsOptions:
     """The settings of TLS; a connection that has them demands TLS.
 
-    They are texts in PEM format, not names of files, because any executor may make the connection.
+    Certificates and keys are texts in PEM format, not names of files, because any executor may make the connection.
     """
 
     ca: str | None = field(default=None, repr=False)  # the only trusted authorities; those of the system when None
@@ -36,13 +36,13 @@ class ConnectionOptions:
     """The settings of a connection; equal settings can share a connection. Times are in seconds."""
 
     servers: tuple[Server, ...]  # tried in random order until one accepts the login
-    discover: bool  # whether the servers that those announce are tried too
+    discover: bool  # whether servers that the given ones announce are tried too
     credentials: Credentials = field(repr=False)  # used where the URL of a server has none
     tls: TlsOptions | None  # when None, TLS is used where the URL of a server demands it or the server requires it
     name: str  # the name of the connection in the server's monitoring
     connect_timeout: float  # for connecting, TLS and login, for each server
     request_timeout: float  # to wait for an answer, or for the server to take sent bytes
-    idle_timeout: float  # for which an idle connection is kept
+    idle_timeout: float  # how long an idle connection is kept
     ping_interval: float  # of silence before a PING; a connection with two unanswered PINGs is lost
     inbox_prefix: str  # first tokens of the subjects that receive answers
     # sent with the request for a WebSocket, such as a gateway's login

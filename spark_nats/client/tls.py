@@ -21,7 +21,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
     """Return a context that verifies the certificate and the name of a server, with TLS 1.2 or newer.
 
     Raises:
-        InvalidCredentialsError: a certificate or key cannot be used. The message has no part of it.
+        InvalidCredentialsError: a certificate or key cannot be used. The message shows no part of it.
     """
     if options.ca == "":
         raise InvalidCredentialsError(conditions.NO_AUTHORITIES())  # OpenSSL would trust the system's authorities
@@ -66,14 +66,14 @@ class TlsLayer:
         return True
 
     def receive(self, data: bytes | None) -> None:
-        """Take bytes of the server; None when the server has closed."""
+        """Take bytes from the server; None when it has closed the connection."""
         if data is None:
             self._incoming.write_eof()
         else:
             self._incoming.write(data)
 
     def decode(self) -> bytes | None:
-        """Return all decrypted bytes; None when the server has closed.
+        """Return all decrypted bytes; None when the server has closed the connection.
 
         Raises OSError when the bytes were altered on the way, or when the server ends the connection with an alert.
         """
@@ -123,7 +123,7 @@ def check_certificate_taken(error: OSError, server: Server) -> None:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Give a text a path, because ``ssl`` loads client certificates only from files; on Linux it touches no disk."""
+    """Give a text a path, because ``ssl`` loads client certificates only from files; on Linux nothing is on a disk."""
     in_memory = hasattr(os, "memfd_create")  # on Linux
     with os.fdopen(os.memfd_create("pem"), "w+b") if in_memory else tempfile.TemporaryFile() as file:
         file.write(text.encode())

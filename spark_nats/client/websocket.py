@@ -1,7 +1,7 @@
 """A WebSocket as a layer between a connection and its socket, from bytes to bytes, like TLS.
 
-The borders of frames are independent of the protocol lines of NATS. The library wsproto does the handshake and decodes
-the frames of the server. This module encodes the frames to send: wsproto masks 45 to 145 MB/s, numpy some thousand.
+A frame may begin and end anywhere in the protocol lines of NATS. The library wsproto does the handshake and decodes the
+server's frames. This module encodes the frames to send: wsproto masks 45 to 145 MB/s, numpy some thousand.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _MASKED = 0x80
 _HTTP = b"HTTP/"
 _LOGIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
 MAX_UNPACKED = 256 << 20
-"""Maximum bytes of a decompressed message. A server compresses the pending bytes of a client, by default 64 MiB at most
-(its ``max_pending``), which may be a thousandth of that on the wire."""
+"""Maximum bytes of a decompressed message. A server compresses what is pending for a client, by default up to 64 MiB
+(its ``max_pending``), perhaps to a thousandth of that."""
 _SHOWN = 200  # maximum characters of an answer in an error
 
 
@@ -61,7 +61,7 @@ class _Deflate(PerMessageDeflate):
 
     def __init__(self) -> None:
         super().__init__()
-        self._unpacked = 0  # decompressed bytes of the present message
+        self._unpacked = 0  # decompressed bytes of the current message
 
     def frame_inbound_header(self, *given: Any) -> Any:
         self._before = self._inbound_compressed
@@ -91,7 +91,7 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
     """Do the handshake of a WebSocket, then send and receive all further bytes through it.
 
     Raises:
-        AuthorizationError: the server refuses the client's certificate, or the server or a gateway the login.
+        AuthorizationError: the server refuses the client's certificate, or it or a gateway refuses the login.
         NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
@@ -108,8 +108,8 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
 class WebSocketLayer:
     """A WebSocket from bytes to bytes, without a socket.
 
-    The handshake offers the server to compress its frames. The layer does not compress its own frames: nats-server ends
-    a connection on which a compressed frame holds more than its ``max_payload``.
+    The handshake invites the server to compress its frames. The layer does not compress its own: nats-server ends a
+    connection on which a compressed frame holds more than its ``max_payload``.
     """
 
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
@@ -192,7 +192,7 @@ class WebSocketLayer:
         return NatsConnectionError(reason)
 
     def receive(self, data: bytes | None) -> None:
-        """Take bytes of the server; None when the server has closed."""
+        """Take bytes from the server; None when it has closed the connection."""
         if data is None:
             self._ended = True
         elif data:
@@ -200,7 +200,7 @@ class WebSocketLayer:
             self._arrived.append(data)
 
     def decode(self) -> bytes | None:
-        """Return all decoded bytes; None when the server has closed.
+        """Return all decoded bytes; None when the server has closed the connection.
 
         Raises OSError for an invalid frame, or when the server ends the WebSocket.
         """

@@ -34,7 +34,7 @@ _EVENTS = {"placed": 0.88, "cancelled": 0.08, "returned": 0.04}
 _EXPRESS = 0.15  # share of orders with the header ``Priority``
 _OPENING = np.datetime64("2026-11-02T08:00", "ms")
 _MINUTES = 60
-_LATENESS = 5_000  # most milliseconds by which an event may come after a later one
+_LATENESS = 5_000  # milliseconds by which the times of events may be out of order
 
 _REGIONS = sorted(set(_COUNTRIES.values()))
 _ORDER = '{"order":"|","customer":"C|","country":"|","product":"|","quantity":|,"unit_price":|,"time":"|Z"}'

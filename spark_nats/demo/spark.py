@@ -1,4 +1,4 @@
-"""Spark in the demonstration: its requirements, its session, the query, and its errors in a line each."""
+"""Spark in the demonstration: its requirements, its session, the query, and its errors shortened to one line."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _MIN_JAVA = 17
-# Spark prints a dozen warnings before a log level can be set, and pages about an error that it raises anyway, unless
-# its logging is configured. The logger of its shell has its own level.
+# Unless its logging is configured, Spark prints a dozen warnings before a log level can be set, and pages about an
+# error that it raises anyway. The logger of its shell has its own level.
 _LOG_SETTINGS = """\
 rootLogger.level = fatal
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
@@ -66,7 +66,7 @@ def check_requirements() -> None:
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Shorten an error from a page of Spark's to one line, whether it is ours or Spark's own.
+    """Shorten an error, which Spark prints as a page, to one line, whether it is ours or Spark's own.
 
     Raises:
         NatsError: Spark failed.
@@ -80,7 +80,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        # An error on an executor ends a Python traceback that stands in the middle of Spark's own text.
+        # An executor's error is the last line of a Python traceback in the middle of Spark's own text.
         ours = re.findall(r"spark_nats\.errors\.\w+: (.+)", str(error))
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise NatsError(SPARK_FAILED(reason=ours[-1] if ours else lines[0])) from None
@@ -118,7 +118,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[*]").appName("spark-nats demo").config(map=settings)
     interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
-    signal.signal(signal.SIGINT, interrupt)  # Spark's own calls the JVM while another call is open
+    signal.signal(signal.SIGINT, interrupt)  # Spark's own handler calls the JVM while another call is open
     try:
         yield spark
     finally:

@@ -36,7 +36,7 @@ class Request(NamedTuple):
     operation: Api
     names: tuple[str, ...]
     body: dict[str, Any] | None = None
-    level: int | None = None  # API level that the server must have at least
+    level: int | None = None  # the minimum API level of the server
 
     def encoded(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
@@ -61,7 +61,7 @@ class JetStream:
 
         Args:
             operation: the API operation.
-            names: of the stream and the consumer concerned.
+            names: the names of the stream and the consumer concerned.
             body: the request, if it has one.
 
         Raises:
@@ -105,7 +105,7 @@ class JetStream:
 
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
-    """Return the error that another responder has answered a request, and may answer first again."""
+    """Return the error for a request that another responder has answered first, as it may again."""
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
@@ -115,13 +115,13 @@ def store(
     messages: Sequence[tuple[str, bytes, bytes | None]],
     nobody: Callable[..., ConditionText],
 ) -> ApiError | None:
-    """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
+    """Publish messages in one round trip, and check that a stream has stored them.
 
     Args:
         js: the JetStream API over the connection to use.
         stream: the stream that has to answer.
         messages: subject, payload and header block, if any, of each.
-        nobody: returns the text of the error that nobody answers on a ``subject``.
+        nobody: returns the text of the error for a ``subject`` on which nobody answers.
 
     Returns:
         None when all are stored, else why one is not.

@@ -54,7 +54,7 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
 def move_consumer(
     js: JetStream, stream: str, name: str, sequence: int, *, level: int | None = None, timeout: float | None = None
 ) -> None:
-    """Move a consumer to a sequence; ``level`` and ``timeout`` are those of :meth:`~.api.JetStream.request_all`."""
+    """Move a consumer to a sequence; ``level`` is that of a :class:`.Request`, ``timeout`` that of ``request_all``."""
     request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
     (answer,) = js.request_all([request], timeout)
     if isinstance(answer, NatsError):
@@ -64,13 +64,13 @@ def move_consumer(
 
 
 def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
-    """Return the error that a server is older than the version ``wanted`` for something."""
+    """Return the error for a server that is older than ``wanted``, the version that ``what`` needs."""
     why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
     return UnsupportedStreamError(why)
 
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
-    """Create or update the durable of this name and configuration, as the ``action`` is ``create`` or ``update``."""
+    """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
     return _make(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
 
 
@@ -80,7 +80,7 @@ def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
     and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
-    risky = len(filters) > 1 and any(map(subject_violation, filters))  # a valid filter violates this only by a wildcard
+    risky = len(filters) > 1 and any(map(subject_violation, filters))  # a wildcard: all else in a valid filter is valid
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
 
 
@@ -95,10 +95,10 @@ def create_consumer(
 ) -> ConsumerInfo:
     """Create a consumer that delivers a stream's messages from a sequence on, or the last message of each subject.
 
-    Where the stream has as many consumers as it may (:data:`PLACE_LIMIT`), the call waits for one of them to end, for
-    ``patience`` seconds, or :data:`PLACE_TIMEOUT`. Without a ``start`` the consumer delivers the last message of each
-    subject, and then whatever is stored. With ``headers_only`` it leaves out payloads; each message then has its
-    payload's size in bytes in the header ``Nats-Msg-Size``.
+    If the stream has its maximum of consumers (:data:`PLACE_LIMIT`), the call waits until one of them ends, for at most
+    ``patience`` seconds (:data:`PLACE_TIMEOUT` when None). Without a ``start`` the consumer delivers the last message
+    of each subject, and then whatever is stored. With ``headers_only`` it leaves out payloads; each message then has
+    its payload's size in bytes in the header ``Nats-Msg-Size``.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -167,7 +167,7 @@ def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
-    """Have a consumer deleted, without waiting; otherwise the server deletes it after ``INACTIVE_THRESHOLD``."""
+    """Have a consumer deleted, without waiting; if that fails, the server does it after ``INACTIVE_THRESHOLD``."""
     js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
 
 

@@ -1,4 +1,4 @@
-"""Looks at the streams of a query: a look first asks all that it needs to know, in few round trips.
+"""Looks at the streams of a query. Each look first asks for all that it needs to know, in few round trips.
 
 One round trip asks for the states of all streams and, where a comparison is due, for the message before the query's
 position. Asking changes nothing; a separate step prepares what the query needs in the streams. A decision names its
@@ -35,17 +35,17 @@ logger = logging.getLogger(__name__)
 
 
 class QueryMemory:
-    """What a query remembers between looks. It doubts for ``patience`` seconds at most that something is lost.
+    """What a query remembers between looks. It doubts a reported loss for ``patience`` seconds at most.
 
     Attributes:
         selection: the streams that are read, as far as they are known.
         view: what is believed of them.
-        traits: the differences of a kind that is read as its stream.
+        traits: how the kind that the query reads differs from streams.
         holds: by stream, the durable consumer that holds messages for the query; empty if the query does not consume.
         searched: by stream, the position up to which a search found nothing.
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look; empty if one of the streams did not exist.
-        sizes: by stream that allows batched direct gets, average bytes of a message.
+        sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
     """
 
     def __init__(self, options: ReadOptions, patience: float, traits: Traits = PLAIN) -> None:
@@ -94,10 +94,10 @@ class Look:
         """Ask the first questions in one round trip; their answers are neither judged nor acted upon.
 
         Args:
-            names: the streams. The state of a stream that was just created is known.
+            names: the streams. A state that :meth:`make` has learned is not asked for again.
             begins: by stream, the query's position, where the query has one.
             compares: whether to ask for the message before the position even where no comparison is due.
-            ahead: whether to ask for the last matching messages, where something new is likely.
+            ahead: whether to ask for the last matching messages too, if something new is likely.
 
         Raises:
             NatsError: the requests could not be sent, or were not answered.
@@ -161,7 +161,7 @@ class Look:
         return replace(facts, streams=streams)
 
     def _take(self, info: StreamInfo, facts: Facts) -> None:
-        """Accept a stream for reading, with the query's consumers in it."""
+        """Check that a stream may be read, and prepare the query's durable and memory for it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
             memory.holds[name].adopt(self.js, info)
@@ -171,7 +171,7 @@ class Look:
             memory.traits.taken(self.js, info)
         memory.selection.see(self.js, info, self.options.filters)
         notice_times_ahead(info)
-        # Direct gets return batches of messages (ADR-31) since 2.11.
+        # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
             memory.sizes[name] = info.average_size
         else:
@@ -189,7 +189,7 @@ class Look:
         for name, info in facts.infos.items():
             judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
             if place is not None and view.compared(self.js, place, info) is Judgement.INTACT:
-                searched = place.next  # it still has the history that was searched
+                searched = place.next  # the stream still has the history that was searched
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched)
@@ -239,10 +239,10 @@ class Look:
         return found
 
     def confirm(self, facts: Facts, name: str) -> bool:
-        """Tell whether a stream contradicts what the query has read, once the contradiction has lasted long enough.
+        """Tell whether a stream contradicts what the query has read; raise an error until that has lasted long enough.
 
         Raises:
-            JetStreamError: the contradiction has to last longer (503).
+            JetStreamError: the contradiction has not lasted long enough (503).
         """
         if doubted := name in facts.doubts:
             self.memory.view.confirm_lost(self.js, facts.begins[name], facts.infos.get(name), name)
@@ -253,7 +253,7 @@ class Look:
 
         Raises:
             DataLossError: the absence is an error.
-            JetStreamError: the absence has to last longer (503).
+            JetStreamError: the absence has not lasted long enough (503).
         """
         self.confirm(facts, name)
         view = self.memory.view

@@ -75,7 +75,7 @@ def key_pair(seed: str) -> Any:
 
     Raises:
         AuthorizationError: the package is not installed.
-        InvalidCredentialsError: the text is not the seed of a user. The message does not have it.
+        InvalidCredentialsError: the text is not the seed of a user. The message does not contain it.
     """
     try:
         import nkeys

@@ -58,7 +58,7 @@ def parse_proxy(url: str) -> Proxy:
     """Parse ``http://[user:password@]host[:port]`` or ``socks5://…``.
 
     Raises:
-        ValueError: the URL is not that of a proxy. The message has no userinfo.
+        ValueError: the URL is not that of a proxy. The message contains no userinfo.
     """
     shown = without_secrets(url)
     example = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"

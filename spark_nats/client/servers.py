@@ -70,7 +70,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     If one URL demands TLS, all servers do, because a client must not fall back to an unencrypted connection.
 
     Raises:
-        ValueError: a URL is invalid. The message has no userinfo.
+        ValueError: a URL is invalid. The message contains no userinfo.
     """
     urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls:

@@ -23,10 +23,10 @@ class Layer(Protocol):
         """Continue the handshake; return True when it is done, raise an exception when it fails."""
 
     def receive(self, data: bytes | None) -> None:
-        """Take bytes of the server; None when the server has closed."""
+        """Take bytes from the server; None when it has closed the connection."""
 
     def decode(self) -> bytes | None:
-        """Return all decoded bytes; None when the server has closed; raise OSError when the layer broke."""
+        """Return all decoded bytes; None at the end of the connection; raise OSError when the layer broke."""
 
     def encode(self, data: memoryview) -> None:
         """Encode bytes for the server."""

@@ -88,7 +88,7 @@ def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | No
 
 
 def contradiction(position: Position, info: StreamInfo | None, name: str) -> str:
-    """Return what contradicts that a stream has its history; ``info`` is None if the stream does not exist."""
+    """Return what shows that a stream has lost its history; ``info`` is None if the stream does not exist."""
     if info is None:
         return f"the stream {name!r} does not exist any more"
     if info.last_sequence < position.last:

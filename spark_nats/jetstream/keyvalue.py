@@ -53,8 +53,8 @@ class Bucket:
     def put(self, key: str, value: bytes, revision: int | None = None) -> None:
         """Store a value under a key; return when it is stored.
 
-        With the last known ``revision`` of the key, the bucket refuses the value if that is wrong, as when the revision
-        came from an outdated leader, and others have replaced the value since.
+        With a ``revision``, the bucket refuses the value unless that is the key's last one. It is not if it came from
+        an outdated leader, or if others have replaced the value since.
 
         Raises:
             JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or belongs to

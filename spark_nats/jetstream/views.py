@@ -181,7 +181,7 @@ class StreamView:
 
         Raises:
             StreamNotFoundError: the leader has reported for long enough that the stream is gone.
-            JetStreamError: the leader has to report that for longer (503); or the stream has no leader at the moment.
+            JetStreamError: the leader has not reported that for long enough (503), or there is no leader at the moment.
             NatsError: the request failed.
         """
         try:
@@ -193,7 +193,7 @@ class StreamView:
         return info
 
     def confirm(self, js: JetStream, stream: str, what: str) -> None:
-        """Return when the loss that ``what`` describes was reported for long enough; else raise an error (503)."""
+        """Return if the loss that ``what`` describes was reported for long enough; else raise an error (503)."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))

@@ -37,7 +37,7 @@ def read_context(where: str) -> dict[str, str]:
 
     Raises:
         ValueError: the file cannot be read, or has an unsupported field that would change how to connect. The message
-            has no value of a field.
+            contains no value of a field.
     """
     path = _path(where)
     try:
@@ -47,7 +47,7 @@ def read_context(where: str) -> dict[str, str]:
     try:
         document = parse_document(content)
     except ValueError:
-        document = None  # the error would have the content in it
+        document = None  # the error would contain the content
     if document is None:
         raise ValueError(f"is {where!r}, but {path!r} holds no JSON object")
     found = {}

@@ -1,7 +1,7 @@
 """Options as fields of dataclasses, each with the function that reads its value, its meaning and its default.
 
 ``max_in_flight: int = option(...)`` declares the option ``maxInFlight``; a new option is one more such field. A query
-accepts the fields of the dataclass of its kind; one for both batches and streaming marks the fields for only one.
+accepts the fields of its kind's dataclass, which marks the fields for only batches or only streaming.
 :func:`option` has the type of the value that is read, so types are checked from the text to the use.
 """
 

@@ -1,7 +1,7 @@
 """The readers of option values: text in, value out.
 
 Each function returns the value, or raises :class:`ValueError` with the text that follows "option 'x' " in the user's
-error. That text never has a secret or the content of a file in it.
+error. That text never contains a secret or the content of a file.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class UserInfo:
     account: str  # its name or public key, likewise
     expires: float | None  # seconds after which the login ends; None when it does not
     publish: Permission
-    subscribe: Permission  # without a queue group
+    subscribe: Permission  # for subscriptions without a queue group
 
 
 def parse_user_info(payload: bytes) -> UserInfo:

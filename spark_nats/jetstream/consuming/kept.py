@@ -68,7 +68,7 @@ class _Keeping:
     """The consumers that one connection keeps, the last used one at the end."""
 
     consumers: dict[ConsumerKey, _Kept] = field(default_factory=dict)
-    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams: deleting was tested
+    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams where deleting was tested
 
 
 _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
@@ -78,7 +78,7 @@ _refused = RefusalMemory()  # streams where a consumer could not be moved, or ha
 def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
     """Move the consumer that is kept for a use to a sequence, and stop keeping it, because it is in use.
 
-    None when there is no such consumer, or when it is unusable, and then it is deleted.
+    Return None when there is no such consumer, and also when it is unusable, after deleting it.
 
     Raises:
         PermissionsError: the user may not request the stream's state.
@@ -129,7 +129,7 @@ def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved 
 def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInfo:
     """Create a consumer for a use from a sequence on, as :func:`~.consumers.create_consumer` does.
 
-    Where the stream has as many consumers as it may, the connection first deletes those that it keeps there.
+    If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """
 
     def make(patience: float | None) -> ConsumerInfo:

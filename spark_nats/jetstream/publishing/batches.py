@@ -309,7 +309,7 @@ class BatchPublisher:
         self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
     def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
-        """Return the first row that expects a wrong last message, and why; the given values if none does."""
+        """Return the first row that expects a wrong last message, and why; ``number`` and ``reason`` if none does."""
         js = JetStream(self._lease.connection, self._api_prefix)
         blocks = strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
@@ -337,7 +337,7 @@ def _together(subjects: pa.Array, payloads: pa.Array, headers: pa.Array, ids: pa
 
 
 def partly_stored(stream: str, ids: pa.Array, stored: Mask) -> PublishError:
-    """Return the error that a batch cannot be stored whole, because the stream has some of its rows by their ids."""
+    """Return the error for a batch that cannot be stored whole: the stream knows the ids of some of its rows."""
     rows = np.flatnonzero(stored)
     names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""

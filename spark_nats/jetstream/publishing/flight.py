@@ -75,7 +75,7 @@ class Flight:
         self._base = first  # all before it are stored
         self._top = first  # all before it were answered, or are out of order
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
-        self._headers: dict[int, bytes] = {}  # that replace those of rows, by the rows' numbers
+        self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
     @property
     def held(self) -> int:

@@ -98,7 +98,7 @@ class Recovery:
             return error
 
     def _await_state(self, js: JetStream, patience: float) -> StreamInfo:
-        """Return the stream's state once its leader reports it; wait for that ``patience`` seconds."""
+        """Return the stream's state once its leader reports it; wait for that ``patience`` seconds at most."""
         deadline = clock.monotonic() + patience
         pauses = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
         while not isinstance(info := self.state_if_known(js), StreamInfo):
@@ -130,7 +130,7 @@ class Recovery:
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
 
-        The call waits ``patience`` seconds for the leader; as long as over a new connection when it is None.
+        The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default.
 
         Raises:
             PublishError: the stream has lost rows, or it is unknown which of these are stored.
@@ -200,7 +200,7 @@ class Recovery:
             self.leader = leader
 
     def _last_rows(self, info: StreamInfo) -> list[LastRow]:
-        """Return the row that was acknowledged last; under another leader, also the last ones before it led."""
+        """Return the row that was acknowledged last; under another leader, also the last ones before that one led."""
         if not info.led_since or _leader_of(info) == self.leader:
             return self._acknowledged.last_rows()
         led = (info.time - info.led_since) / 1e9
@@ -270,5 +270,5 @@ class Recovery:
         return conditions.NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
 
     def absence(self, reason: object) -> ConditionText:
-        """Return the text that nobody answers for the stream."""
+        """Return the text of the error that nobody answers for the stream."""
         return conditions.NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

@@ -67,7 +67,7 @@ class Sender:
     recovery: Recovery  # asks the stream what it has stored
     resolve: ConflictResolver | None  # decides about rows that expect another last message of their subject
     lease: Lease | None  # is notified when rows are stored; needed to leave a server that shuts down
-    on_stored: Callable[[], None] | None  # likewise
+    on_stored: Callable[[], None] | None  # called when rows are stored
     dead_letters: DeadLetterTaker | None  # takes rows refused for their content; such a row is an error when None
 
     def __post_init__(self) -> None:

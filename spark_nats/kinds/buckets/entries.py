@@ -133,7 +133,7 @@ class Entries:
 
     @property
     def parts(self) -> list[Entries]:
-        """The same for each filter of keys alone."""
+        """These entries, split into one part for each filter of keys."""
         return [replace(self, keys=(key,)) for key in self.keys] or [self]
 
 

@@ -159,7 +159,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._epoch = ""
         self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
         self._pace = TriggerPacing(options)
-        self._target: int | None = None  # of a query that ends after what it had received at its start
+        self._target: int | None = None  # where the query ends, if it is to end with what it had received at its start
         self._seen: int | None = None
 
     def _receiving(self) -> Backlog:

@@ -96,7 +96,7 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
 
 
 def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
-    """Return a row for each subject with messages in a stream that one of the filters matches; all without filters.
+    """Return a row for each subject that has messages in a stream and that a filter matches; for all without filters.
 
     A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """

@@ -98,7 +98,7 @@ def advance(
 def _step(
     stream: StreamFacts, start: Batch | None, facts: Facts, options: ReadOptions
 ) -> Generator[NeedFacts | tuple[Batch, list[Loss]], Answers]:
-    """Decide how a query goes on in one stream, and what is lost; where it stays, it does so in the words of before."""
+    """Decide how a query goes on in one stream, and what is lost; where it stays, the result is ``start`` itself."""
     info, judgement, losses = stream.info, stream.judgement, list[Loss]()
     since = first = max(info.first_sequence, stream.searched)
     if start and judgement is Judgement.RECREATED:

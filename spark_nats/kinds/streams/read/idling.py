@@ -66,7 +66,7 @@ class Idling:
     def begin(self, start: dict[str, Any], took: float, until: float, waits: bool) -> None:
         """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
 
-        ``waits`` tells that there are messages, but too few for a micro-batch; ``until`` is then when they suffice.
+        ``waits``: there are messages, but too few for a micro-batch; ``until`` is when the wait for more ends.
         """
         now, options = clock.monotonic(), self._options
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)

@@ -32,11 +32,11 @@ class Limits(NamedTuple):
 
 
 def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
-    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without one stays where it is."""
+    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without a bound stays in place."""
     if bound is None:
         return begin
     if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-        return batch  # it may stay also where a leader that knew less has set the target
+        return batch  # it may also stay beyond a target that a leader which knew less has set
     is_behind = batch.first < bound.next  # of a stream that has lost its end
     if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
         return begin  # byte-identical, because Spark compares offsets as text
@@ -128,7 +128,7 @@ def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
 
 
 def _places(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
-    """Return the questions about ends before those of ``wanted``. Others do not remove what the query holds."""
+    """Return the questions about ends before those of ``wanted``. Other consumers do not remove what it holds."""
     subject = options.filters[0] if options.consume and len(options.filters) == 1 else ">"
     return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
 

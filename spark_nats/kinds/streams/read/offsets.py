@@ -31,7 +31,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
 
     Raises:
         DataLossError: some of what comes next is lost, and ``failOnDataLoss`` is set.
-        JetStreamError: a stream contradicts what the query has read, and that has to last longer (503).
+        JetStreamError: a stream contradicts what the query has read, but not for long enough yet (503).
         NatsError: a request failed.
     """
     pattern, memory = look.options.pattern, look.memory

@@ -343,7 +343,7 @@ def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, began: Began
 
 
 def _names(task: WriteTask) -> tuple[str, str]:
-    """Return the names, in messages, of what a task belongs to and of others of its kind."""
+    """Return how messages name the write or micro-batch of a task, and how they name others."""
     if task.batch is None:
         return "this write", "other writes"
     return f"micro-batch {task.batch}", "micro-batches before this one"

@@ -189,7 +189,7 @@ class Look:
         for name, info in facts.infos.items():
             judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
             if place is not None and view.compared(self.js, place, info) is Judgement.INTACT:
-                searched = place.next  # it still has the history that was searched
+                searched = place.next  # the stream still has the history that was searched
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched)

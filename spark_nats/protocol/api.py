@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from spark_nats.conditions import Transient
 from spark_nats.protocol.documents import integer_at, is_object, parse_document, printable, string_at
 
-API_PREFIX = "$JS.API"  # first tokens of the API's subjects, unless an account imports them from elsewhere
+API_PREFIX = "$JS.API"  # default first tokens of the API's subjects; an account may import an API under other tokens
 
 
 def prefix_of_domain(domain: str) -> str:
@@ -144,7 +144,7 @@ class ApiError(NamedTuple):
 
     @property
     def transient(self) -> Transient:
-        """Whether it passes by itself: JetStream starts, or what it is about has no leader or too few servers."""
+        """Whether the error passes by itself: JetStream starts, or a stream or consumer lacks its leader or servers."""
         if self.err_code in NOT_READY or (self.code == _UNAVAILABLE and not self.err_code):
             return Transient.ALWAYS
         if self.err_code in NOT_ENABLED or self.code == _UNAVAILABLE:
@@ -158,7 +158,7 @@ def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
 
 
 def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiError | None:
-    """Return what JetStream has answered to an operation, as :func:`parse_answer`; None when it was somebody else."""
+    """Return JetStream's answer to an operation, as :func:`parse_answer` does; None if another client has answered."""
     if not is_object(payload):
         return None
     answer = parse_document(payload)

@@ -86,7 +86,7 @@ def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
 
 
 def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
-    """Return the state of a consumer that was moved to a sequence, as :func:`consumer_in` does."""
+    """Return a consumer's state from the answer that moved it to ``sequence``, or raise a :class:`ValueError`."""
     if integer_at(answer, "reset_seq") != sequence:
         raise ValueError(f"it does not say that the consumer begins at {sequence}")
     return consumer_in(answer, stream, name)

@@ -19,7 +19,7 @@ from spark_nats.protocol.documents import integer_at, is_object, parse_document,
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
-_DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
+_DUPLICATE = '"duplicate": ?true'  # as the server writes it, or as a JSON library may
 
 
 class Verdict(Enum):
@@ -110,7 +110,7 @@ class PublishAcks:
             if isinstance(answer, ApiError):
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
                 stream = parse_document(payload).get("stream")
-                if not answer.err_code and stream is None:  # a service describes its errors in the same way
+                if not answer.err_code and stream is None:  # an error of a service looks the same
                     return Refusal(f"somebody else than the stream answers on it: {reason}", verdict)
                 if answer.err_code == ErrCode.WRONG_STREAM or stream not in (None, self._stream):
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
@@ -132,12 +132,12 @@ class PublishAcks:
         return None if stored else _of_somebody_else(payload, Verdict.REJECTED)
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
-        """Return why answers refuse their messages, by the answers' numbers; all others say that theirs is stored."""
+        """Return the refusals, by index of the answer; every other answer acknowledges its message."""
         found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self._begin_with(answers, self._words)).tolist()}
         return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def sequence(self, answers: Messages, i: int) -> int:
-        """Return the sequence that an acknowledgement names; 0 where an answer is not one."""
+        """Return the sequence in an acknowledgement; 0 if the answer is not one."""
         payload = answers.payload_at(i)
         digits = payload[len(self._beginning) : -1]
         if digits.isdigit() and payload.startswith(self._beginning):
@@ -147,18 +147,18 @@ class PublishAcks:
         return 0
 
     def sequences(self, answers: Messages) -> Positions:
-        """Return the sequences that acknowledgements name; undefined where an answer is not one."""
+        """Return the sequences in acknowledgements; undefined where an answer is not one."""
         if not len(answers):
             return np.empty(0, np.int64)
-        # The text after the number, such as a domain, is mostly the same as in the first answer.
+        # The text after the sequence, such as a domain, is usually the same as in the first answer.
         first = answers.payload_at(0)[len(self._beginning) :]
         behind = first.lstrip(b"0123456789") or b"}"
         start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
         end = np.maximum(start, answers.payload.end - len(behind))
         sequences, plain = decimals(answers.buffer, start, end)
-        plain &= self._begin_with(answers, self._words[-1:])  # the last word ends with "seq": and suffices
+        plain &= self._begin_with(answers, self._words[-1:])  # the last 8 bytes end with "seq": and suffice
         plain &= answers.buffer[end] == behind[0]
-        for i in np.flatnonzero(~plain).tolist():  # other text follows the number
+        for i in np.flatnonzero(~plain).tolist():  # other text follows the sequence
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
@@ -181,7 +181,7 @@ _OF_ONE_MESSAGE = frozenset(
         ErrCode.INCREMENT_MISSING,
         ErrCode.COUNTER_HAS_PAYLOAD,
         ErrCode.INCREMENT_INVALID,
-        ErrCode.COUNTER_BROKEN,  # the last message of its subject is no counter
+        ErrCode.COUNTER_BROKEN,  # the subject's last message is no counter
         ErrCode.SCHEDULES_DISABLED,
         ErrCode.SCHEDULE_INVALID,
         ErrCode.SCHEDULE_TARGET_INVALID,
@@ -197,14 +197,14 @@ _OF_ONE_MESSAGE = frozenset(
 
 tests/unit/protocol/test_publish_acks.py has a table of all codes of the server.
 """
-# The same, known only by their texts: their code is that of a full stream.
+# Errors of the same kind that only their texts reveal, because a full stream has the same code.
 _STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})
 _VERDICTS: dict[int, Verdict] = {
     **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.BAD_ROW),
     **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.UNAVAILABLE),
     ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
     ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
-    ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, as when its leader has gone
+    ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, for example after a leader change
     ErrCode.BATCH_REPEATED: Verdict.REPEATED,
     ErrCode.WRONG_LAST_SEQUENCE: Verdict.CONFLICT,
 }

@@ -80,7 +80,7 @@ class Session:
         return self._due[0] if self._due else None
 
     def sent(self, count: int) -> None:
-        """Note how many of the due bytes were sent."""
+        """Remove the first ``count`` due bytes, because they were sent."""
         rest = self._due.popleft()[count:]
         if rest:
             self._due.appendleft(rest)
@@ -105,7 +105,7 @@ class Session:
         return self._pings
 
     def has_reached(self, mark: int) -> bool:
-        """Tell whether the server has processed what was sent before a mark. It answers in order."""
+        """Tell whether the server has processed everything sent before a mark; it answers PINGs in order."""
         return self._pongs >= mark
 
     # Receiving
@@ -122,7 +122,7 @@ class Session:
         return messages, events
 
     def check_silence(self, now: float) -> bool:
-        """Ping a server that is silent for too long; False when it has not answered earlier PINGs, and is given up."""
+        """Ping a server that is silent for too long; return False to give it up, after too many unanswered PINGs."""
         if now < self.ping_at:
             return True
         if self._pings - self._pongs >= MAX_PINGS_OUT:

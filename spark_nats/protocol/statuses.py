@@ -85,7 +85,7 @@ PullEvent = Heartbeat | RequestEnded | RequestsForgotten | BatchTooLarge | Consu
 
 _BATCH_TOO_LARGE = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
 _TOO_LARGE = "message size exceeds maxbytes"
-# None of our consumers pushes: one that is being deleted says so because its queue of requests is gone already.
+# Our consumers never push: the server calls one push based while it deletes it, as its request queue is gone.
 _GONE = {"consumer deleted", "server shutdown", "consumer is push based", "exceeded maxwaiting"}
 
 

@@ -98,7 +98,7 @@ def advance(
 def _step(
     stream: StreamFacts, start: Batch | None, facts: Facts, options: ReadOptions
 ) -> Generator[NeedFacts | tuple[Batch, list[Loss]], Answers]:
-    """Decide how a query goes on in one stream, and what is lost; where it stays, the result is ``start`` itself."""
+    """Decide how a query advances in one stream, and what is lost; if it does not advance, its entry is unchanged."""
     info, judgement, losses = stream.info, stream.judgement, list[Loss]()
     since = first = max(info.first_sequence, stream.searched)
     if start and judgement is Judgement.RECREATED:
@@ -120,7 +120,7 @@ def _step(
             question = StateOf(info.name, again=first)
             again = (yield NeedFacts([question]))[question]
             if again.created == info.created and again.first_sequence > first:
-                now = again  # what would have been found may have been removed just before
+                now = again  # a matching message may have been removed just before the search
         if unread < now.first_sequence and not shared:
             losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
         if not batch.size and (shared or since >= now.first_sequence):

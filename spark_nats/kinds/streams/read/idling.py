@@ -110,13 +110,13 @@ class Idling:
         self._idle = None
 
     def _lists_the_same(self, js: JetStream) -> bool:
-        """Tell whether the streams that match a pattern are the same as before, where that is to be asked."""
+        """Tell whether the pattern still matches the same streams; ask the server only if a listing is due."""
         names = self._memory.selection.names
         self._memory.selection.look(js)
         return self._memory.selection.names == names
 
     def _listens(self, idle: _Idle) -> bool:
-        """See to it that a watch listens; tell whether it does.
+        """Let a watch listen for new messages, if possible; tell whether one listens.
 
         Raises:
             NatsError: the connection failed, or a stream has no leader at the moment.

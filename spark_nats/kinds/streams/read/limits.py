@@ -32,12 +32,12 @@ class Limits(NamedTuple):
 
 
 def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
-    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without a bound stays in place."""
+    """Return a stream's part of a micro-batch, not beyond ``bound``; without a bound, the stream does not advance."""
     if bound is None:
         return begin
     if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-        return batch  # it may also stay beyond a target that a leader which knew less has set
-    is_behind = batch.first < bound.next  # of a stream that has lost its end
+        return batch  # an unchanged entry stays, even if a stale leader has set an earlier target
+    is_behind = batch.first < bound.next  # with ``begin`` at or after ``bound``: the stream has lost its end
     if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
         return begin  # byte-identical, because Spark compares offsets as text
     return batch.up_to(bound)

@@ -65,7 +65,7 @@ def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadO
 
 
 def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tuple[Loss, ...]:
-    """Return the loss, if it is one, of the sequences from ``start`` to ``end``, before which the stream has none."""
+    """Return the loss, if any, of the sequences ``start`` to ``end - 1``, which the stream no longer has."""
     if not (may_go or start < end):
         return ()
     said = conditions.BEGINNING_REMOVED if may_go else conditions.BEGINNING_LOST

@@ -109,7 +109,7 @@ def release(look: Look, end: QueryOffset) -> None:
     due = unreleased(look.memory, end)
     facts = look.judged(look.prepare(look.ask(tuple(due), due)))
     for name, info in facts.infos.items():
-        if info.created == due[name].created and not look.confirm(facts, name):  # else the next look will find it
+        if info.created == due[name].created and not look.confirm(facts, name):  # else the next look reports the loss
             look.memory.holds[name].release(look.js, info, due[name].next)
 
 

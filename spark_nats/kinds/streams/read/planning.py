@@ -62,8 +62,8 @@ def planned(
             continue
         first = stop.first
         earliest = begin is None or begin.end.earliest
-        # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
-        # again; one before it is that of a query whose offsets were not all kept.
+        # A start after ``since`` is a new query's: Spark asks for it again when it replays the first micro-batch. A
+        # start before ``since`` means that not all offsets of the query were kept.
         if begin is not None and begin.end.created == stop.end.created:
             first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
         created, following, last = stop.end.created, stop.end.next, stop.end.fingerprint

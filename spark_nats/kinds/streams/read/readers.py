@@ -234,12 +234,12 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost of them."""
         begin, stop = from_json(start), from_json(end)
-        # A micro-batch that runs again is the first that a query plans, except for an empty one after it.
+        # A replayed micro-batch is the first that a query plans, except for an empty one after it.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
             self._established = True
             self._asking(offsets.hold, begin)
         rewritten: set[str] = set()
-        if end not in (start, self._planned):  # it was planned by an earlier run of the query
+        if end not in (start, self._planned):  # an earlier run of the query has planned it
             self._established = True
             rewritten = self._asking(offsets.rewritten, begin, stop)
         retentions = {name: hold.retention for name, hold in self._memory.holds.items()}

@@ -305,7 +305,7 @@ class RowChecker:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
-            # A row that was read from another stream may carry that stream's name, and be of a batch.
+            # A row that was read from another stream may have headers with that stream's name or an atomic batch.
             lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
             if self._names_stream:
                 extra.append((EXPECTED_STREAM, self._options.stream))

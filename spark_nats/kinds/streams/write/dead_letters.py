@@ -136,10 +136,10 @@ class DeadLetters:
             self._already_stored = lease.ask(partial(self._look_back, before.time))
 
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
-        """Return what the task has stored in the stream for bad rows since a time, and what that still holds.
+        """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.
 
-        A row that was deleted there is stored again; the operator who deleted it has seen it. Return None where reading
-        the stream would take messages from other consumers.
+        A row that was deleted from it is stored again: the operator who deleted the row has seen it. Return None if
+        reading the stream would take messages from other consumers.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)

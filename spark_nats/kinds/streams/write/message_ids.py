@@ -83,18 +83,18 @@ class MessageIds:
         """Return an id for each row; equal rows are counted over all calls.
 
         Args:
-            subjects: string column without null.
-            headers: string or binary column without null, of the rows' headers as text; empty where a row has none.
-            payloads: binary column without null.
+            subjects: string column without nulls.
+            headers: string or binary column without nulls: each row's headers as text, empty if it has none.
+            payloads: binary column without nulls.
         """
         hashes = self._hash([column.cast(pa.binary()) for column in (subjects, headers, payloads)])
         rows = len(hashes)
-        # Twelve bytes make sixteen characters, so all hashes are encoded at once and lie there one after another.
+        # Base64 makes exactly 16 characters of a hash's 12 bytes, so one call encodes all hashes, one after another.
         text = base64.urlsafe_b64encode(hashes.astype("<u4").tobytes())
         offsets = np.arange(rows + 1, dtype=np.int32) * _HASH_CHARACTERS
         hashed = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
-        # By 64 of the bits: rows that have only these in common are counted together. Their ids still differ, but in
-        # another order they may have others, so that a replay doubles one; it loses none.
+        # Rows are counted by 64 bits of their hashes. Rows that share only these bits are counted together: their ids
+        # still differ, but depend on the order of rows. So a replay may store one of them twice, but loses none.
         before = self._seen.add(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
         if not before.any():
             return pc.binary_join_element_wise(self._prefix, hashed, _NOTHING)

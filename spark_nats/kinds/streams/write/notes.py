@@ -70,7 +70,7 @@ def write_note(
         try:
             Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
         except JetStreamError as error:
-            # A leader that was stopped has reported an outdated revision, or another attempt has just begun.
+            # A stale leader has returned an old revision, or another attempt has just written the note.
             if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
                 raise
             js.connection.wait(_ONCE_MORE)

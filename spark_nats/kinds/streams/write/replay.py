@@ -135,7 +135,7 @@ def find_already_stored(
         began, unsure = ask(begun)
     if began is None:
         return None, unsure
-    # Another attempt may have stored rows while this one was finding out that it is not the first.
+    # Another attempt may have stored rows since this one read the stream's state.
     stream = ask(stream_info, stream.name)
     time = began.time
     if began.end.created != stream.created:

@@ -1,7 +1,7 @@
 """Every error that this package raises, in one tree under :class:`NatsError`.
 
-A message names the problem, the value and the remedy, and never contains a secret. An error with a counterpart in the
-standard library also derives from that class, so that ``except TimeoutError`` and ``except ConnectionError`` work.
+The text of an error names the problem, the value and the remedy, and contains no secret. An error like one of the
+standard library also derives from it, so that ``except TimeoutError`` and ``except ConnectionError`` work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NatsError(Exception):
 
     Args:
         message: the sentence of a condition.
-        transient: whether the error may pass without a repair; the value of the condition when None.
+        transient: whether the error may pass without a repair; when None, the condition decides.
     """
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
@@ -60,7 +60,7 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message; that of a condition also replaces the condition and the hints."""
+        """Return this error with another message; one with a condition also replaces the condition and the hints."""
         error = copy.copy(self)
         error.args = (with_text(self.args[0], message),)
         if isinstance(message, ConditionText):

@@ -166,7 +166,7 @@ class RememberingReader(DataSourceStreamReader):
         """Plan a micro-batch."""
         if self._planned is None:
             self._planned = end
-        # An empty range is no micro-batch, and the query may still have to go back before it.
+        # An empty range is no micro-batch; Spark may next repeat the micro-batch before it.
         return self._reader.partitions(start, end) if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -169,7 +169,7 @@ class Lease:
         """Close the connection because of an error, wait, and return another one, if possible to another server.
 
         When the server is shutting down (lame duck mode), there is no wait and no failure is counted. The error, or
-        that of the last attempt, is raised when it cannot pass or has not passed within the timeout.
+        the last attempt's, is raised when it cannot pass or has not passed within the timeout.
         """
         if self.connection.lame_duck and error.may_pass(established=False):
             return self.move()

@@ -48,7 +48,7 @@ from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 MAX_TRIED = 20
-"""Most streams for which permissions are checked, when none are named."""
+"""Maximum number of streams for which permissions are checked, when none are named."""
 
 
 def check(settings: Settings) -> Report:
@@ -56,7 +56,7 @@ def check(settings: Settings) -> Report:
 
     Args:
         settings: how to connect; ``stream`` or ``streamPattern`` name the streams to check, ``subject`` the subjects to
-            publish to them or, without these, to read and write in core NATS; ``stateBucket`` is that of the sink;
+            publish to them or, without these, to read and write in core NATS; ``stateBucket`` is the sink's;
             ``bucket`` names a KV bucket to check instead, and ``keys`` the keys to write in it.
 
     Raises:
@@ -284,7 +284,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
 
     Args:
         stream: state of the stream.
-        state: that of the bucket in which exact writes note what they begin; None when it does not exist.
+        state: state of the bucket in which exact writes note what they begin; None when it does not exist.
     """
     if stream.storage == MEMORY:
         of_all = "all of its servers" if stream.replicas > 1 else "its server"

@@ -43,7 +43,7 @@ def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
 
 
 def last_results(messages: DataFrame) -> dict[tuple[str, str], Revenue]:
-    """Return the last result of each region and minute among the messages of the second stream."""
+    """Return the last result of each region and minute; ``messages`` are from the stream of results."""
     from pyspark.sql import functions as sf
 
     schema = "region STRING, minute STRING, orders BIGINT, express BIGINT, revenue DECIMAL(20, 2)"

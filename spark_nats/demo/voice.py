@@ -10,7 +10,7 @@ from typing import Self
 from spark_nats import clock
 
 SILENCE = 2.0
-"""Most seconds without output."""
+"""Maximum seconds without output."""
 _BAR = 20  # most characters of a bar
 _CLEAR = "\r\x1b[K"  # the line on which a terminal's cursor is
 

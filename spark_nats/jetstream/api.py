@@ -81,10 +81,10 @@ class JetStream:
         """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
 
         The call waits ``timeout`` seconds for the answers; the connection's ``request_timeout`` when it is None.
-        Answers from other responders do not count.
+        Answers that are not JetStream's do not count.
 
         Raises:
-            NatsError: the connection failed, or an answer is not what the API's documentation says.
+            NatsError: the connection failed, or an answer is invalid.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
         replies = self.connection.request_all(sent, timeout, [each.operation.answer_type.encode() for each in requests])
@@ -105,7 +105,7 @@ class JetStream:
 
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
-    """Return the error for a request that another responder has answered first, as it may again."""
+    """Return the error for a request that was answered by another responder only, not by JetStream."""
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
@@ -128,7 +128,7 @@ def store(
 
     Raises:
         JetStreamUnavailableError: nobody answers.
-        JetStreamError: another responder has answered.
+        JetStreamError: only another responder has answered.
     """
     replies = js.connection.request_all(messages, marks=[mark_of(stream)] * len(messages))
     for (subject, *_), reply in zip(messages, replies, strict=True):
@@ -164,7 +164,7 @@ class RefusalMemory:
 def bad_answer_is_protocol_error(operation: Api | str, *names: str) -> Iterator[None]:
     """Turn a :class:`ValueError` from parsing an answer into a :class:`ProtocolError`.
 
-    ``operation`` is the API operation that was answered, or another request in words.
+    ``operation`` is the API operation that was answered, or a description of another request.
     """
     try:
         yield

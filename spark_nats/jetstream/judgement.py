@@ -1,25 +1,25 @@
-"""Judges whether a stream still has what was read or written, by the times of its messages; it requests nothing.
+"""Judges, by the times of messages, whether a stream still has what was read or written. It requests nothing.
 
 A server may come back with less than it had acknowledged: after a power failure, or with a volume that was restored
 from a snapshot. New messages then reuse sequences. The stream has the same name and the same creation time; only the
 time at which each message was stored distinguishes one history from another. So a reader or writer at a position notes
-when the message before it was stored, and compares that time later.
+when M, the message before it, was stored, and compares that time later. The first row that applies decides:
 
 ========================================================  ==========================================
-the stream, by its leader's state                         judgement
+the stream, by what its leader reports                    judgement
 ========================================================  ==========================================
 does not exist                                            missing
 was created at another time                               recreated
-ends before the position                                  truncated
-ends with the message before the position                 intact
-begins after it, or its time is not known                 intact: there is nothing to compare
-has a message with its sequence and its time              intact
-has a message with its sequence and another time          rewritten
-has none, and before it one that was stored later         rewritten: whatever was stored since is later
-has none, nor one that was stored later                   intact: that message was deleted
+ends before M                                             truncated
+ends with M                                               intact
+begins after M, or the time of M is not known             intact: there is nothing to compare
+has a message with the sequence and the time of M         intact
+has a message with the sequence of M and another time     rewritten
+lacks that sequence; an earlier one was stored after M    rewritten: sequences were used again
+lacks that sequence; no earlier one was stored after M    intact: M was deleted
 ========================================================  ==========================================
 
-The last four need messages from the server: then the judgement is the question to ask.
+The last four need messages from the server: :func:`judge` returns the question to ask.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 
 SKEW = 20_000_000
-"""Nanoseconds by which the clocks of a cluster's servers may differ. Where the leader changed in between, a message may
-have a later time, by up to this much, than a message that was stored after it."""
+"""Nanoseconds by which the clocks of a cluster's servers may differ. After a change of leader, a message may have an
+earlier time, by up to this much, than one that was stored before it."""
 
 
 class Judgement(Enum):
     """What has become of a stream since a position in it was noted."""
 
-    INTACT = auto()  # it has its history, or has removed messages as streams do
-    TRUNCATED = auto()  # it ends before the position: its end is lost
-    REWRITTEN = auto()  # its end is lost, and other messages have its sequences
-    RECREATED = auto()  # it is another stream of its name
+    INTACT = auto()  # it has the same history, perhaps with messages removed
+    TRUNCATED = auto()  # its end is lost: it ends earlier
+    REWRITTEN = auto()  # its end is lost, and other messages have those sequences
+    RECREATED = auto()  # it is another stream with the same name
     MISSING = auto()  # there is no such stream
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the leader has to report it for several seconds (:mod:`.views`): it may not know what exists."""
+        """Whether this counts only once reported for several seconds (:mod:`.views`): a leader may be out of date."""
         return self in (Judgement.TRUNCATED, Judgement.REWRITTEN, Judgement.MISSING)
 
 
@@ -78,9 +78,9 @@ def judge(
 
 
 def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
-    """Decide whether a message that arrives fits a history with a known last message; None: the server has to be asked.
+    """Judge whether a message that arrives is of the same history as ``seen``; None: the server has to be asked.
 
-    A message that was stored later than the last one belongs to that history only if its sequence is higher, too.
+    A message that was stored later than ``seen`` belongs to that history only if its sequence is higher.
     """
     if sequence == seen.sequence:
         return Judgement.INTACT if time == seen.time else Judgement.REWRITTEN

@@ -166,8 +166,8 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
     which a server's times are limited.
 
     Returns:
-        The sequence of a message, or ``end`` when the range has none that was stored then. ``start`` need not exist,
-        and nor need any other sequence.
+        The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
+        any other sequence has to exist.
     """
     found = behind = end
     while start < behind:  # messages before ``start`` are earlier; from ``behind`` on, ``found`` is the first

@@ -126,7 +126,7 @@ def judged(
 ) -> Judgement:
     """Return what has become of a stream, asking its leader for what the known answers lack.
 
-    ``look`` requests the message before the position; the leader is asked for it when that is None.
+    ``look`` requests the message before the position; without it, the leader is asked for the message.
 
     Raises:
         NatsError: a request failed.
@@ -143,7 +143,7 @@ def judged(
 def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     """Return the sequence of the first message that was stored after everything before a position.
 
-    It is the stream's next sequence when there is no such message, or when the times of those before are unknown.
+    It is the stream's next sequence when there is no such message, or when the position has no time.
     """
     behind = info.last_sequence + 1
     if position.time is None:

@@ -25,7 +25,7 @@ class ConsumerInfo:
 
     name: str
     config: dict[str, Any]  # its whole configuration
-    begins: int  # stream sequence from which on it looks for the next message
+    begins: int  # stream sequence at which it begins to look for the next message
     deliveries: int  # number of its deliveries so far
     floor: int  # stream sequence after its acknowledgement floor
     pending: int  # messages that its replica has still to deliver

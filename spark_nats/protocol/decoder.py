@@ -216,7 +216,7 @@ class _Guess:
     """The places in a chunk that look like messages, parsed but not yet verified.
 
     The cheap checks come first, for every line that looks like a message's: it ends in a size, and a CRLF stands where
-    the frame would end. A candidate inside the frame before it is dropped too. So a payload full of lines that look
+    the frame would end. A candidate inside the previous frame is dropped too. So a payload full of lines that look
     like messages costs little more than any other, and only the remaining candidates are parsed in full.
     """
 

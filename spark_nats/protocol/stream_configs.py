@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
-"""Most bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32 MiB,
-less the subject and the server's own data about the message."""
+"""Maximum bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32
+MiB, less the subject and the server's own data about the message."""
 _TIME: Final = "time"
 _TRANSFORM = {"src": str, "dest": str}
 _SOURCE = {

@@ -26,8 +26,8 @@ from spark_nats.protocol.subjects import subject_violation
 logger = logging.getLogger(__name__)
 
 PLACE_TIMEOUT = 90.0
-"""Seconds to wait for a free place among a stream's consumers when its limit leaves none. Longer than the time after
-which the server deletes the consumers of a killed task."""
+"""Seconds to wait until a stream that has its maximum of consumers loses one. Longer than the time after which the
+server deletes the consumers of a killed task."""
 PLACE_LIMIT = (
     "max_consumers of the stream or of its account; where neither is set default_max_consumers of the server, which is "
     "1,000 from nats-server 2.15 on"
@@ -80,7 +80,7 @@ def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
     and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
-    risky = len(filters) > 1 and any(map(subject_violation, filters))  # a wildcard: all else in a valid filter is valid
+    risky = len(filters) > 1 and any(map(subject_violation, filters))  # that is, has a wildcard: the filters are valid
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
 
 
@@ -97,7 +97,7 @@ def create_consumer(
 
     If the stream has its maximum of consumers (:data:`PLACE_LIMIT`), the call waits until one of them ends, for at most
     ``patience`` seconds (:data:`PLACE_TIMEOUT` when None). Without a ``start`` the consumer delivers the last message
-    of each subject, and then whatever is stored. With ``headers_only`` it leaves out payloads; each message then has
+    of each subject, and then all new messages. With ``headers_only`` it leaves out payloads; each message then has
     its payload's size in bytes in the header ``Nats-Msg-Size``.
 
     Raises:
@@ -137,10 +137,10 @@ def create_consumer(
 def create_consumers(
     js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
 ) -> dict[str, ConsumerInfo | NatsError]:
-    """Create a consumer on each stream from a sequence on, in one round trip; return each one, or its error.
+    """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
 
     Raises:
-        NatsError: the connection failed, or an answer is not what the API's documentation says.
+        NatsError: the connection failed, or an answer is invalid.
     """
     requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()
@@ -172,7 +172,7 @@ def delete_consumer(js: JetStream, stream: str, name: str) -> None:
 
 
 def try_to_read(js: JetStream, stream: str, start: int) -> None:
-    """Check the permission to read: create a consumer, request a message without waiting for one, and delete it.
+    """Check the permission to read: create a consumer, request a message without waiting, and delete the consumer.
 
     Without the permission it raises :class:`PermissionsError`. It does not wait for a free place among the consumers.
     """

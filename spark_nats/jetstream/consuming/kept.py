@@ -31,7 +31,7 @@ from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 
 MAX_KEPT = 8  # consumers that one connection keeps; beyond that it deletes the least recently used one
 PATIENCE = 1.0
-"""Most seconds to wait until a consumer has moved: a server that has no consumer of that name does not answer."""
+"""Maximum seconds to wait until a consumer has moved: a server that has no consumer of that name does not answer."""
 _FRESH = 0.5  # of a consumer's inactive_threshold: then it is not reused, because the server may delete it any time
 
 

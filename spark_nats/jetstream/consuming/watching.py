@@ -1,8 +1,8 @@
 """Notices new messages in streams without polling.
 
-A :class:`Watch` has a consumer on each stream, which delivers what comes after a place, without payloads. The watch
-pulls one message at a time, so a busy stream sends no more than that. A message only signals that there is something
-new; the caller asks the stream's leader what there is.
+A :class:`Watch` has a consumer on each stream, which delivers messages without payloads from a sequence on, the
+stream's place. The watch requests only one new message at a time, so a busy stream sends no more. The message only
+signals that there is something new; the caller asks the stream's leader what there is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0  # seconds after which a server sends a heartbeat when it has nothing to deliver
 PULL_EXPIRES = 150.0  # seconds that a pull request lives
-MAX_BEHIND = 1000  # sequences that a consumer may have to pass to reach a place; else a new one is created there
+MAX_BEHIND = 1000  # sequences by which a new place may be ahead of a consumer; beyond, a new one is created
 
 
 class WatchLostError(Exception):
@@ -41,16 +41,16 @@ class _Watched:
     name: str
     next: int  # sequence after its last delivery
     deliveries: int = 0  # how many messages it has delivered
-    asked: int = 0  # most messages that open pull requests may still bring
+    asked: int = 0  # number of messages that open pull requests may still bring
     heard: float = 0.0  # when it last sent a message or heartbeat
 
 
 class Watch:
-    """Notices new messages in some streams, after the places where they end.
+    """Notices new messages in streams, in each from a place on.
 
     Args:
-        js: over which connection; the creator of the watch closes it.
-        places: for each stream the sequence from which on nothing is known.
+        js: the API over a connection that the creator of the watch closes.
+        places: by stream, the first sequence of which nothing is known.
         filters: only subjects that match one of these; all when empty.
 
     Raises:
@@ -63,7 +63,7 @@ class Watch:
         self._places = dict(places)
         found = create_consumers(js, places, filters, headers_only=True)
         made = {stream: each for stream, each in found.items() if not isinstance(each, NatsError)}
-        # A consumer that begins after its place shows that a message was stored there, and is removed already.
+        # If a consumer begins after its place, a message was stored there and has been removed since.
         self._watched = [_Watched(stream, each.name, each.begins) for stream, each in made.items()]
         for each in found.values():
             if isinstance(each, NatsError):
@@ -74,17 +74,17 @@ class Watch:
         self._ask()
 
     def fits(self, places: Mapping[str, int]) -> bool:
-        """Tell whether the watch can continue from other places: on the same streams, and not far after its own."""
+        """Tell whether the watch can move to other places: in the same streams, not behind it, and not far ahead."""
         return self._places.keys() == places.keys() and all(
             0 <= places[each.stream] - each.next <= MAX_BEHIND for each in self._watched
         )
 
     def is_ahead(self, places: Mapping[str, int]) -> bool:
-        """Tell whether the watch has passed one of these places already: there was a message."""
+        """Tell whether a consumer is past one of these places, which means that there was a message."""
         return any(each.next > places.get(each.stream, each.next) for each in self._watched)
 
     def move(self, places: Mapping[str, int]) -> None:
-        """Continue from other places, which fit.
+        """Continue from other places, for which :meth:`fits` is true.
 
         Raises:
             NatsError: the connection failed.
@@ -93,7 +93,7 @@ class Watch:
         self._ask()
 
     def _ask(self) -> None:
-        """Keep requests open for the messages that consumers have to pass, and for one message after them."""
+        """Keep requests open for the messages before each place, which are passed over, and for one new message."""
         for inbox, each in zip(self._inboxes, self._watched, strict=True):
             wanted = self._places[each.stream] - each.next + 1 - each.asked
             if wanted > 0:
@@ -127,7 +127,7 @@ class Watch:
 
     def _take_in(self, arrived: Messages) -> bool:
         """Note what has arrived; tell whether a consumer has passed its place."""
-        sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # a delivery always has a reply
+        sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
         for each, sid in zip(self._watched, self._arrived.sids, strict=True):
             of_it = sids == sid
             if not of_it.any():

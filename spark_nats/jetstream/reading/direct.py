@@ -27,7 +27,7 @@ from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefus
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
 MAX_PATIENCE = 30.0
-"""Most seconds to wait for the first answer to a request: a server may have to count the matching messages first."""
+"""Maximum seconds to wait for the first answer to a request: a server may have to count the matching messages first."""
 _refused = RefusalMemory()  # direct gets that were not answered, or not permitted
 
 

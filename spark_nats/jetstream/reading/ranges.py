@@ -62,7 +62,7 @@ class Range:
 
     Attributes:
         stream: name of the stream.
-        created: when the stream was created, which distinguishes it from a later one of its name; None if unknown.
+        created: when the stream was created, which distinguishes it from a later one of this name; None if unknown.
         start: first sequence.
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
@@ -134,7 +134,7 @@ class RangeReader:
         if way in (ReadMethod.ONE_GET_FIRST, ReadMethod.GETS) or limit is not None:
             self._placement.pin(by_server=way is not ReadMethod.ONE_GET_FIRST)
         self._judged_at = 0.0
-        self._lost_from = NO_END  # sequence from which on the stream has lost its end, once that is confirmed
+        self._lost_from = NO_END  # first sequence of the end that the stream has lost, once that is confirmed
         self._replica_unverified = False  # whether the source's replica may lack the first messages to come
         begin = Cursor.of(what.start, what.end, rewritten=what.rewritten, limit=limit)
         self._reading = Reading(what.stream, begin, retries, lost, on_arrival)

@@ -10,7 +10,7 @@ faster. ``make bench ARGS="--only filters"`` compares both sides with what this 
 from __future__ import annotations
 
 AMPLE_SHARE = 0.75
-"""Share of matching messages from which on the server sends everything: its search cannot be faster then."""
+"""If this share of messages or more matches, the server sends everything: its search cannot be faster then."""
 TRIAL = 0.05  # seconds of reading after which its progress is believed
 _MARGIN = 1.5  # by how much the other side must promise to be faster
 _SEQUENCE, _BYTE = 2e-6, 1.5e-9  # seconds that a message and each of its bytes take to be sent here and matched

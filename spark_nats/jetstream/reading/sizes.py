@@ -29,7 +29,7 @@ MEASURED = 8192  # sequences whose messages are measured one by one
 class Sizes:
     """The sizes of messages: of each measured one, and of the others on average."""
 
-    start: int  # sequence from which on the sizes are known
+    start: int  # the sizes are of messages from this sequence on
     until: int  # sequence before which each message was measured
     sequences: Positions  # of the measured messages
     totals: Positions  # bytes of all measured messages up to each

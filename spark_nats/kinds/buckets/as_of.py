@@ -73,7 +73,7 @@ from spark_nats.sparkapi import arrow_schema
 MAX_ASKED = 500  # messages that are requested in one round trip
 IN_MEMORY = 32 << 20  # bytes of rows up to which they stay in memory
 MAX_PARTS = 200
-"""Most parts in which a moment is sought; a few are enough, unless keys are written faster than they are read."""
+"""Maximum parts in which a moment is sought; a few are enough, unless keys are written faster than they are read."""
 
 
 def may_have_lost(revisions: int, replaces: bool, history: int) -> bool:
@@ -231,7 +231,7 @@ def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> 
 class LatestReader:
     """Reads a bucket at a moment that is found while it is read.
 
-    It yields more entries of some keys than that of the moment: :func:`held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`held_at` chooses.
 
     Args:
         what: which entries.
@@ -343,7 +343,7 @@ class LatestReader:
 class RevisionReader:
     """Reads a bucket at a revision, as far as the bucket keeps that state.
 
-    It yields more entries of some keys than that of the moment: :func:`held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`held_at` chooses.
 
     Args:
         what: which entries.

@@ -55,7 +55,7 @@ HEARTBEAT = 0.1
 MAX_HOLES = 20  # removed sequences after which another consumer, whose list has none, replaces one
 MAX_FILTERS = 100  # moved keys that one consumer reads
 MAX_PLACES = 40
-"""Most consumers to create until one is on the stream's leader; with five servers, one in five is."""
+"""Maximum number of consumers to create until one is on the stream's leader; with five servers, one in five is."""
 
 
 class KeyState(Enum):
@@ -74,7 +74,7 @@ class Phase:
     state: KeyState  # what is read
     filters: tuple[str, ...]  # only subjects that match one of these; all when empty
     start: int = 1  # where it begins
-    repeats_from: int = 0  # sequence from which on keys may have been handed on before; 0 until it is known
+    repeats_from: int = 0  # first sequence whose key may have been handed on before; 0 until it is known
     rest: tuple[str, ...] = ()  # subjects of moved keys that later phases read
     left: int = 0  # number of missing keys when it began
 

@@ -16,7 +16,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
 SLICE_BYTES = 8 << 20
-"""Most bytes of one partition, unless a single read of the socket brought more. Decoding them takes a fraction of the
+"""Maximum bytes of a partition, unless a single read of the socket brought more. Decoding them takes a fraction of the
 time that Spark takes to run a task, so smaller partitions would only cost."""
 
 

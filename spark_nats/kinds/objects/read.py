@@ -35,7 +35,7 @@ from spark_nats.options.hints import naming_options
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
-"""Most objects that one round trip requests, and most rows of an Arrow batch."""
+"""Maximum number of objects that one round trip requests, and of rows in an Arrow batch."""
 BATCH_BYTES = 16 << 20
 """Bytes of content after which an Arrow batch ends."""
 

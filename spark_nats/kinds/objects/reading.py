@@ -35,9 +35,9 @@ from spark_nats.kinds.objects.wire import (
 from spark_nats.protocol.keyvalue import store_of
 
 MAX_HOPS = 8
-"""Most links that lead from one object to another before an object with content."""
+"""Maximum number of links that lead from one object to another before an object with content."""
 MAX_TIMES = 10
-"""Most times that an object may be replaced while it is read."""
+"""How many times an object may be replaced while it is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, enc
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
-"""Most chunks that are sent before the stream has acknowledged them."""
+"""Maximum number of chunks that are sent before the stream has acknowledged them."""
 
 
 def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> StreamInfo:

@@ -41,7 +41,7 @@ COLUMNS = Columns(
     into="metadata",
 )
 MAX_NAME = 2048
-"""Most bytes of an object's name, which becomes part of a subject."""
+"""Maximum bytes of an object's name, which becomes part of a subject."""
 
 
 def writer(options: ObjectWriteOptions, schema: StructType) -> NatsWriter:

@@ -29,9 +29,9 @@ from spark_nats.options.hints import naming_options
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
-"""Most streams that one round trip queries."""
+"""Maximum number of streams that one round trip queries."""
 ROWS_AT_ONCE = 8_192
-"""Most rows of one Arrow batch."""
+"""Maximum number of rows of one Arrow batch."""
 
 T = TypeVar("T")
 

@@ -26,13 +26,13 @@ from spark_nats.kinds.streams.read.looks import QueryMemory
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
-"""Seconds between two looks at each idle stream, for each request that a look takes; also the least seconds for which
-the query listens each time. Spark asks up to a hundred times a second."""
+"""Seconds between two looks at idle streams, for each request that a look takes; also the minimum seconds for which the
+query listens each time. Spark asks up to a hundred times a second."""
 MAX_WAIT = 1.0
-"""Most seconds between two looks at many streams. The query does not react to Spark meanwhile."""
+"""Maximum seconds between two looks at many streams. The query does not react to Spark meanwhile."""
 MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
 UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
-REFUSED_FOR = 600.0  # the same when it cannot have the consumers
+REFUSED_FOR = 600.0  # the same, after it could not have the consumers
 MAX_WATCHED = 256  # streams to which a query listens; each takes a consumer
 
 
@@ -75,7 +75,7 @@ class Idling:
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
-            # The watch listens at once, because it misses messages that are stored and removed before it does.
+            # Listening begins at once, because a message that is stored and removed before is missed.
             with contextlib.suppress(NatsError):  # still_idle will notice it
                 self._listens(self._idle)
 

@@ -1,8 +1,8 @@
-"""Looks at the streams of a query. Each look first asks for all that it needs to know, in few round trips.
+"""Looks at the streams of a query: asks about all of them together, prepares what the query needs, and judges.
 
-One round trip asks for the states of all streams and, where a comparison is due, for the message before the query's
-position. Asking changes nothing; a separate step prepares what the query needs in the streams. A decision names its
-further questions (:class:`~spark_nats.jetstream.messages.Question`), and these take one round trip too.
+One round trip asks for the states of all streams and, where a history is to be compared, for the message before the
+query's position. Asking changes nothing in the streams; preparing may. A decision names its further questions
+(:class:`~spark_nats.jetstream.messages.Question`): those that are one request each share a round trip.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 
 
 class QueryMemory:
-    """What a query remembers between looks. It doubts a reported loss for ``patience`` seconds at most.
+    """What a query remembers between looks. A reported loss is doubted for ``patience`` seconds at most.
 
     Attributes:
         selection: the streams that are read, as far as they are known.
-        view: what is believed of them.
+        view: how the streams were when last found intact, and which losses are in doubt.
         traits: how the kind that the query reads differs from streams.
         holds: by stream, the durable consumer that holds messages for the query; empty if the query does not consume.
-        searched: by stream, the position up to which a search found nothing.
+        searched: by stream, the position up to which a look found nothing to read.
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look; empty if one of the streams did not exist.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
@@ -97,7 +97,7 @@ class Look:
             names: the streams. A state that :meth:`make` has learned is not asked for again.
             begins: by stream, the query's position, where the query has one.
             compares: whether to ask for the message before the position even where no comparison is due.
-            ahead: whether to ask for the last matching messages too, if something new is likely.
+            ahead: whether, if something new is likely, to ask for the last matching messages too.
 
         Raises:
             NatsError: the requests could not be sent, or were not answered.
@@ -133,10 +133,10 @@ class Look:
         Args:
             facts: the states of the streams.
             must_exist: whether a named stream that does not exist is an error, whatever ``failOnDataLoss`` is.
-            may_wait: whether a new stream that matches and has no leader yet is left out for now.
+            may_wait: whether a new stream that matches the pattern is left out as long as it has no leader.
 
         Returns:
-            What is known of the streams that are read.
+            The facts without the streams that are left out.
 
         Raises:
             StreamNotFoundError: a stream that the query has not begun to read does not exist.
@@ -152,7 +152,7 @@ class Look:
             error, is_new = facts.errors[name], name not in facts.begins
             is_missing = isinstance(error, StreamNotFoundError)
             if pattern is not None and is_new and (is_missing or (may_wait and error.may_pass(established=True))):
-                if not is_missing:  # else it was deleted after it was found to match
+                if not is_missing:  # else it was deleted after it was listed
                     logger.warning(STREAM_NOT_READY(stream=name, reason=error).with_code)
                 self.memory.selection.leave_out(name)
                 del streams[name]
@@ -178,9 +178,9 @@ class Look:
             memory.sizes.pop(name, None)
 
     def judged(self, facts: Facts, compares: bool = False) -> Facts:
-        """Return the facts with what has become of each stream since the query's position.
+        """Return the facts with a judgement on each stream: what has become of it since the query's position.
 
-        The histories are compared where a comparison is due, or if ``compares`` is set.
+        Histories are compared where that is due; all of them if ``compares`` is set.
 
         Raises:
             NatsError: a request failed.
@@ -220,7 +220,7 @@ class Look:
         return hold is not None and not hold.released(begin.created, begin.next)
 
     def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
-        """Return the answers to questions; those about messages and states take one round trip.
+        """Return the answers to questions; those that are one request each share a round trip.
 
         Raises:
             NatsError: a request failed.
@@ -239,7 +239,7 @@ class Look:
         return found
 
     def confirm(self, facts: Facts, name: str) -> bool:
-        """Tell whether a stream contradicts what the query has read; raise an error until that has lasted long enough.
+        """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
             JetStreamError: the contradiction has not lasted long enough (503).
@@ -252,7 +252,7 @@ class Look:
         """Report that a stream does not exist any more, once its absence has lasted long enough.
 
         Raises:
-            DataLossError: the absence is an error.
+            DataLossError: ``failOnDataLoss`` is set.
             JetStreamError: the absence has not lasted long enough (503).
         """
         self.confirm(facts, name)

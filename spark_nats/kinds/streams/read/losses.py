@@ -25,7 +25,7 @@ class Loss(NamedTuple):
         what: the sentence that reports the loss.
         rest: what the query continues with then.
         hint: another way to continue, where it matters.
-        expected: whether this is no loss: the query was to begin with whatever there is.
+        expected: whether this counts as no loss, because the query was to begin with what there is.
     """
 
     what: ConditionText
@@ -50,8 +50,8 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
 def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
     """Tell whether the removal of a message from a stream with this retention is never a loss.
 
-    Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, the removal of
-    a message looks like that of a message for other consumers only. A query that peeks holds nothing.
+    Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, a removed
+    message cannot be told from one that was for other consumers only. A query that peeks holds nothing.
     """
     return retention not in (LIMITS, None) and (peek or bool(filters))
 

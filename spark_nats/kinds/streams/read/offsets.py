@@ -114,7 +114,7 @@ def release(look: Look, end: QueryOffset) -> None:
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
-    """Return the streams that have lost the end of a micro-batch that runs again, so that it cannot be the same.
+    """Return the streams that have lost the end of a repeated micro-batch: it cannot read the same again there.
 
     Raises:
         DataLossError: there is one, and ``failOnDataLoss`` is set.

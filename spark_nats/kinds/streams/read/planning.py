@@ -18,10 +18,10 @@ from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import QueryOffset
 
 MAX_PARTITIONS = 100_000
-"""Most partitions of a micro-batch or a batch; more would keep Spark's driver busy with nothing else."""
+"""Maximum number of partitions of a micro-batch or a batch; more would keep Spark's driver busy with nothing else."""
 MAX_SMALL = 1024
-"""Most sequences of a partition that one direct get reads. Per message, a direct get costs a server more than a
-consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""
+"""Maximum size, in sequences, of a partition that one direct get reads. Per message, a direct get costs a server more
+than a consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost of them."""
         begin, stop = from_json(start), from_json(end)
-        # A replayed micro-batch is the first that a query plans, except for an empty one after it.
+        # A replayed micro-batch is the first that a query plans, apart from an empty one at its end.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
             self._established = True
             self._asking(offsets.hold, begin)
@@ -258,7 +258,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory).make(), *given)
-                    # A stream that was deleted during a look has to be missing from its beginning.
+                    # A stream that was deleted during a look has to be missing when a look begins.
                     return ask(Look(js, self._options, self._memory).make(), *given)
 
         what = f"reading {self._memory.selection}"

@@ -20,8 +20,8 @@ class Traits:
     Attributes:
         rows: builds the rows of a schema.
         replaces: whether a later message replaces a removed one, so that its removal is no loss.
-        naming: makes the error of a missing stream name what the stream stands for.
-        words: what a query names when it finds nothing to begin with; empty where that is the stream.
+        naming: makes the error about a missing stream say what the stream stands for.
+        words: what the error names if there is nothing to begin with; empty if that is the stream.
         taken: called with each stream before it is read; it may refuse the stream.
         passed: called with each stream and the sequence before which everything is processed.
     """

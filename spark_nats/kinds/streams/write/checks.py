@@ -107,7 +107,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
     """Check that a micro-batch that was begun before is not split into fewer partitions now.
 
     Raises:
-        PublishError: it is, so that rows of the missing partitions are stored twice.
+        PublishError: there are fewer, so that rows of the missing partitions are stored twice.
         NatsError: the state bucket could not be read.
     """
     bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)

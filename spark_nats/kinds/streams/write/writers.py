@@ -152,7 +152,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         A micro-batch that may have been begun before must still have all the partitions that were begun then.
 
         Raises:
-            PublishError: it has fewer, so that rows were stored twice.
+            PublishError: it has fewer partitions now, so that rows were stored twice.
         """
         self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)

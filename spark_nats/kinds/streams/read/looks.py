@@ -91,7 +91,7 @@ class Look:
     def ask(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
     ) -> Facts:
-        """Ask the first questions in one round trip; their answers are neither judged nor acted upon.
+        """Ask the first questions, mostly in one round trip; their answers are neither judged nor acted upon.
 
         Args:
             names: the streams. A state that :meth:`make` has learned is not asked for again.

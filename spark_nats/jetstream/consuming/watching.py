@@ -50,7 +50,7 @@ class Watch:
 
     Args:
         js: the API over a connection that the creator of the watch closes.
-        places: by stream, the first sequence of which nothing is known.
+        places: by stream, the first sequence that the caller does not know.
         filters: only subjects that match one of these; all when empty.
 
     Raises:

@@ -238,9 +238,9 @@ def free_ports(count: int) -> list[int]:
 def _block_of_ports() -> Iterator[int]:
     """A hundred ports for this process alone, below those that the system gives to whoever asks for any.
 
-    Whoever listens on the first one has them all.
+    Whoever listens on the first one has them all. Spark Connect's port, 15002, is not among them.
     """
-    for first in range(15_000, 32_000, 100):
+    for first in range(16_000, 32_000, 100):
         with suppress(OSError):
             _kept_listening.append(socket.create_server(("127.0.0.1", first)))
             return cycle(range(first + 1, first + 100))

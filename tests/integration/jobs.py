@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import spark_nats
+
 ROOT = Path(__file__).parents[2]
 
 COPY = """
@@ -49,3 +51,13 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
     )
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     return done.stdout
+
+
+def tracebacks_in(errors: str) -> list[str]:
+    """The tracebacks on standard error, but for Spark's own.
+
+    Where a query stops, Spark's Python process for its source sometimes finds the connection closed, and says so.
+    """
+    each = errors.split("Traceback (most recent call last):")[1:]
+    package = str(Path(spark_nats.__file__).parent)
+    return [part for part in each if "python_streaming_source_runner.py" not in part or package in part]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.jobs import tracebacks_in
 from tests.pages import ROOT, blocks_of
 from tests.servers import ServerFactory
 
@@ -51,7 +52,7 @@ def test_the_first_snippets_show_their_tables_without_an_activated_environment(
         check=False,
     )
 
-    assert "Traceback" not in ended.stderr, ended.stderr[-5000:]
+    assert not tracebacks_in(ended.stderr), ended.stderr[-5000:]
     assert len(tables) == 2
     for table in tables:
         assert table in ended.stdout, ended.stdout + ended.stderr[-5000:]

@@ -7,10 +7,12 @@ it had then or a later one.
 
 * A consumer delivers in sequence order. Up to the stream's last sequence at the beginning, no key that it delivers was
   handed on before; only later messages may repeat a key.
-* When the consumer has delivered as many keys as there were when it was created, none was moved. Otherwise the stream's
-  leader lists the keys that it has, and the reader looks for those that were not handed on, until there are none. It
-  finds many of them by reading what was stored since the read began. But keys may move again before a consumer reaches
-  them. So when that finds less than half of them, or when few are left, separate consumers read them.
+* When the consumer has delivered as many keys as there were when it was created, none was moved. A server counts them
+  wrong when the bucket is written to at that moment (seen on nats-server 2.15), so its count holds only if the stream
+  was the same before and after. Otherwise the stream's leader lists the keys that it has, and the reader looks for
+  those that were not handed on, until there are none. It finds many of them by reading what was stored since the read
+  began. But keys may move again before a consumer reaches them. So when that finds less than half of them, or when few
+  are left, separate consumers read them.
 * A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
   are such keys, the reader reads what was stored since, until no key moves meanwhile. Then it has reached every key
   that was moved before.
@@ -26,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +103,7 @@ class _Pass:
     consumer: PullConsumer
     listed: bool  # whether it has a list of sequences
     behind: int  # the stream's next sequence before the consumer was created
-    expected: int  # messages that it had to deliver
+    expected: float  # messages that it had to deliver; infinite when that is not known
     found: int = 0  # how many of those it has delivered
     holes: int = 0  # times that it stood still
 
@@ -172,9 +175,9 @@ class BucketReader:
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[PullConsumer, Cursor]:
         """Create a consumer for the current phase."""
-        info, made, listed = self._place(js, cursor)
+        info, made, listed, expected = self._place(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
-        self._pass = _Pass(consumer, listed, info.last_sequence + 1, made.pending)
+        self._pass = _Pass(consumer, listed, info.last_sequence + 1, expected)
         if not self._phase.repeats_from:
             self._phase = replace(self._phase, repeats_from=self._pass.behind)
         if listed:
@@ -239,8 +242,13 @@ class BucketReader:
 
     # Requests about the stream
 
-    def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool]:
-        """Create a consumer on the stream's leader; return the stream's state before, and whether it has a list."""
+    def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool, float]:
+        """Create a consumer on the stream's leader.
+
+        Returns:
+            The stream's state before, the consumer, whether it has a list, and how many messages it has to deliver,
+            infinite when the stream changed meanwhile.
+        """
         info = self._state(js)
         for _ in range(MAX_PLACES):
             # A bucket that keeps one revision has nothing else in its stream, and can be read from a sequence on.
@@ -250,7 +258,8 @@ class BucketReader:
             made = create_consumer(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
             before, info = info, self._state(js)
             if not made.leader or before.leader == made.leader == info.leader:
-                return before, made, listed
+                unchanged = (before.last_sequence, before.messages) == (info.last_sequence, info.messages)
+                return before, made, listed, made.pending if unchanged else inf
             delete_consumer(js, self._stream, made.name)
         nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MAX_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)

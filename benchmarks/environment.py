@@ -27,10 +27,11 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Retries
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.creating import create_stream, delete_stream
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse_write
 from spark_nats.options import connection_options, options_of_urls
+from spark_nats.protocol.api import Api
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 
@@ -153,7 +154,7 @@ class Server:
             yield name
         finally:
             with connect(self.url) as connection:
-                delete_stream(JetStream(connection), name)
+                JetStream(connection).request(Api.STREAM_DELETE, name)
 
     def check(self, stream: str, messages: int) -> None:
         """Make sure that a stream holds what was published."""

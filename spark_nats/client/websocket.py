@@ -16,19 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from wsproto import ConnectionType, WSConnection
+from wsproto import ConnectionType, WSConnection, events
 from wsproto.connection import ConnectionState
-from wsproto.events import (
-    AcceptConnection,
-    BytesMessage,
-    CloseConnection,
-    Event,
-    Ping,
-    RejectConnection,
-    RejectData,
-    Request,
-    TextMessage,
-)
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
@@ -140,11 +129,11 @@ class WebSocketLayer:
         rejected, said = None, b""
         try:
             for event in self._events():
-                if isinstance(event, RejectConnection):
+                if isinstance(event, events.RejectConnection):
                     rejected = event
-                elif isinstance(event, RejectData):
+                elif isinstance(event, events.RejectData):
                     said += event.data
-                elif not isinstance(event, AcceptConnection):
+                elif not isinstance(event, events.AcceptConnection):
                     self._take(event)
         except RemoteProtocolError as error:
             if rejected is None:
@@ -155,12 +144,12 @@ class WebSocketLayer:
             raise self._failed("the server closed the connection before it answered")
         return self._websocket.connection is not None
 
-    def _request(self) -> Request:
+    def _request(self) -> events.Request:
         host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
         headers = [(name.encode(), value.encode()) for name, value in self._headers]
         if not any(name.lower() == b"user-agent" for name, _ in headers):
             headers.insert(0, (b"User-Agent", f"spark-nats/{__version__}".encode()))
-        return Request(
+        return events.Request(
             host=f"{host}:{self._server.port}",
             target=self._server.path or "/",
             extensions=[_Deflate()],
@@ -172,7 +161,7 @@ class WebSocketLayer:
             return NatsConnectionError(WEBSOCKET_NOT_SPOKEN())
         return NatsConnectionError(WEBSOCKET_FAILED(reason=reason))
 
-    def _refused(self, answer: RejectConnection, said: bytes) -> NatsConnectionError:
+    def _refused(self, answer: events.RejectConnection, said: bytes) -> NatsConnectionError:
         """Return the error for an answer other than 101, which a gateway or the server itself has sent."""
         status = answer.status_code
         with contextlib.suppress(ValueError):
@@ -214,31 +203,31 @@ class WebSocketLayer:
             raise self._error
         return None if self._ended else b""
 
-    def _events(self) -> Iterable[Event]:
+    def _events(self) -> Iterable[events.Event]:
         arrived, self._arrived = self._arrived, []
         for data in arrived:
             self._websocket.receive_data(data)
         return self._websocket.events()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         if self._error:
             return
-        if isinstance(event, BytesMessage):
+        if isinstance(event, events.BytesMessage):
             self._decoded.append(bytes(event.data))
-        elif isinstance(event, Ping):
+        elif isinstance(event, events.Ping):
             self._outgoing.append(self._websocket.send(event.response()))
-        elif isinstance(event, CloseConnection):
+        elif isinstance(event, events.CloseConnection):
             code, reason = int(event.code), event.reason
             if self._websocket.state is ConnectionState.REMOTE_CLOSING:
                 self._error = OSError(f"the server has closed the WebSocket ({code}{f', {reason}' if reason else ''})")
                 self._outgoing.append(self._websocket.send(event.response()))
             elif code == CloseReason.MESSAGE_TOO_BIG:
                 self._error = OSError(f"it sends a message that unpacks to more than {MAX_UNPACKED >> 20} MiB")
-                self._outgoing.append(self._websocket.send(CloseConnection(code)))
+                self._outgoing.append(self._websocket.send(events.CloseConnection(code)))
             else:
                 self._error = OSError(f"what it sends is no WebSocket: {reason}")
-                self._outgoing.append(self._websocket.send(CloseConnection(code)))
-        elif isinstance(event, TextMessage):
+                self._outgoing.append(self._websocket.send(events.CloseConnection(code)))
+        elif isinstance(event, events.TextMessage):
             self._error = OSError("it sends text through the WebSocket, which NATS does not")
 
     def encode(self, data: memoryview) -> None:
@@ -260,7 +249,7 @@ class WebSocketLayer:
     def end(self) -> None:
         """Queue the closing frame, unless the server has closed the WebSocket."""
         with contextlib.suppress(LocalProtocolError):
-            self._outgoing.append(self._websocket.send(CloseConnection(1000)))
+            self._outgoing.append(self._websocket.send(events.CloseConnection(1000)))
 
 
 def _masked(data: memoryview, key: bytes) -> bytes:

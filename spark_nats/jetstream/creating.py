@@ -69,13 +69,3 @@ def _refused(description: str) -> str:
     near = nearest_field(unknown[1])
     hint = f"; did you mean {near!r}?" if near else ""
     return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"
-
-
-def delete_stream(js: JetStream, name: str) -> None:
-    """Delete a stream and all its messages.
-
-    Raises:
-        StreamNotFoundError: there is no such stream.
-        NatsError: the request failed.
-    """
-    js.request(Api.STREAM_DELETE, name)

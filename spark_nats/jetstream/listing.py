@@ -13,18 +13,9 @@ from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, bad_answer_is_protocol_error
 from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, state_in
+from spark_nats.protocol import documents
 from spark_nats.protocol.api import Api, subjects_query
 from spark_nats.protocol.consumers import name_in
-from spark_nats.protocol.documents import (
-    REPLACED,
-    integer_at,
-    integers_at,
-    list_at,
-    object_at,
-    printable,
-    string_at,
-    strings_at,
-)
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
 
 logger = logging.getLogger(__name__)
@@ -70,15 +61,15 @@ def _page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
     cannot serve, such as a stream of a later version, are among the ``offline``, with the reason.
     """
     found: dict[str, Listed] = {}
-    for entry in list_at(answer, what):
+    for entry in documents.list_at(answer, what):
         name = name_in(entry)
         found[name] = Listed(name, entry, _problem_in(entry, name))
-    for name in strings_at(answer, "missing"):
+    for name in documents.strings_at(answer, "missing"):
         found[name] = Listed(name, found[name].entry if name in found else None, _NOBODY_ANSWERS)
-    for name in object_at(answer, "offline"):
-        reason = printable(string_at(answer, "offline", name))
+    for name in documents.object_at(answer, "offline"):
+        reason = documents.printable(documents.string_at(answer, "offline", name))
         found[name] = Listed(name, found[name].entry if name in found else None, f"it is offline: {reason}")
-    return _Page(dict(sorted(found.items())), len(found), integer_at(answer, "total"))
+    return _Page(dict(sorted(found.items())), len(found), documents.integer_at(answer, "total"))
 
 
 def _problem_in(entry: dict[str, Any], name: str) -> str | None:
@@ -97,12 +88,12 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
 
     def read(answer: dict[str, Any]) -> _Page[int]:
         check_leader(answer, stream)
-        subjects = object_at(answer, "state", "subjects")
-        counts = {subject: integers_at(subjects, subject) for subject in sorted(subjects)}
+        subjects = documents.object_at(answer, "state", "subjects")
+        counts = {subject: documents.integers_at(subjects, subject) for subject in sorted(subjects)}
         return _Page(
             {subject: sum(each) for subject, each in counts.items()},
             sum(map(len, counts.values())),
-            integer_at(answer, "total") if subjects else 0,
+            documents.integer_at(answer, "total") if subjects else 0,
         )
 
     what = f"the subjects of stream {stream!r}"
@@ -111,7 +102,7 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
 
 def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
     """Warn of listed subjects that have U+FFFD in their names; ``so`` is the consequence."""
-    if replaced := [subject for subject in subjects if REPLACED in subject]:
+    if replaced := [subject for subject in subjects if documents.REPLACED in subject]:
         said = SUBJECTS_REPLACED(stream=stream, names=len(replaced), subject=replaced[0], so=so)
         logger.warning(said.with_code)
 
@@ -120,10 +111,10 @@ def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
     """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
 
     def read(answer: dict[str, Any]) -> _Page[None]:
-        names = strings_at(answer, "streams")
+        names = documents.strings_at(answer, "streams")
         if len(set(names)) < len(names):
             raise ValueError("its 'streams' names one twice")
-        return _Page(dict.fromkeys(names), len(names), integer_at(answer, "total"))
+        return _Page(dict.fromkeys(names), len(names), documents.integer_at(answer, "total"))
 
     wanted = {} if subject is None else {"subject": subject}
     return list(_all_pages(js, Api.STREAM_NAMES, what=_STREAMS, read=read, body=wanted))

@@ -24,17 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import (
-    Bytes,
-    Mask,
-    Positions,
-    decimals,
-    gather,
-    packed,
-    rare_positions,
-    split,
-    trailing_decimals,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.messages import Messages, Span
 
@@ -97,12 +87,12 @@ class Decoder:
         return Decoded(scan.messages(), scan.controls)
 
 
-def frame_ends(wire: bytes) -> Positions:
+def frame_ends(wire: bytes) -> bytecolumns.Positions:
     """Return the end of each message's frame in bytes that are whole frames, with or without control lines between."""
     return Decoder().feed(wire).messages.payload.end + 2
 
 
-def _messages(buffer: Bytes, table: Positions) -> Messages:
+def _messages(buffer: bytecolumns.Bytes, table: bytecolumns.Positions) -> Messages:
     """Return the messages of a table of frames, which has a row for each kind of position in the chunk.
 
     The header ends where the payload begins, the frame ends two bytes after the payload.
@@ -112,8 +102,8 @@ def _messages(buffer: Bytes, table: Positions) -> Messages:
     return Messages(buffer, start, *of_line, Span(header, payload), Span(payload, end))
 
 
-_NO_POSITIONS: Positions = np.empty(0, np.int64)
-_NO_FRAMES: Positions = np.empty((10, 0), np.int64)
+_NO_POSITIONS: bytecolumns.Positions = np.empty(0, np.int64)
+_NO_FRAMES: bytecolumns.Positions = np.empty((10, 0), np.int64)
 _NOTHING = _messages(np.empty(0, np.uint8), _NO_FRAMES)
 
 
@@ -122,13 +112,13 @@ class _Scan:
 
     def __init__(self, chunk: bytes, max_line: int, max_message: int) -> None:
         self.chunk = chunk
-        self.buffer: Bytes = np.frombuffer(chunk, np.uint8)
+        self.buffer: bytecolumns.Bytes = np.frombuffer(chunk, np.uint8)
         self.max_line = max_line
         self.max_message = max_message
         self.position = 0
         self.needed = 1
         self.controls: list[tuple[int, Control]] = []
-        self._tables: list[Positions] = []
+        self._tables: list[bytecolumns.Positions] = []
         self._rows: list[tuple[int, ...]] = []  # frames after those of the tables
         self._count = 0
 
@@ -157,7 +147,7 @@ class _Scan:
             self._tables.append(np.ascontiguousarray(np.array(self._rows, np.int64).T))
             self._rows = []
 
-    def _add(self, frames: Positions) -> None:
+    def _add(self, frames: bytecolumns.Positions) -> None:
         self._gather()
         self._tables.append(frames)
         self._count += frames.shape[1]
@@ -220,15 +210,15 @@ class _Guess:
     like messages costs little more than any other, and only the remaining candidates are parsed in full.
     """
 
-    def __init__(self, buffer: Bytes, max_line: int, max_message: int) -> None:
+    def __init__(self, buffer: bytecolumns.Bytes, max_line: int, max_message: int) -> None:
         # The remaining candidates: their starts, whether their whole lines are valid, and their columns; and the
         # indexes of those that the next candidate does not directly follow.
-        self._start: Positions = _NO_POSITIONS
-        self._good: Mask = np.empty(0, np.bool_)
-        self._table: Positions = _NO_FRAMES
-        self._stops: Positions = _NO_POSITIONS
+        self._start: bytecolumns.Positions = _NO_POSITIONS
+        self._good: bytecolumns.Mask = np.empty(0, np.bool_)
+        self._table: bytecolumns.Positions = _NO_FRAMES
+        self._stops: bytecolumns.Positions = _NO_POSITIONS
         # A line begins after each LF and ends before the next.
-        feeds = np.concatenate([_BEFORE_FIRST, rare_positions(buffer == _LF)])
+        feeds = np.concatenate([_BEFORE_FIRST, bytecolumns.rare_positions(buffer == _LF)])
         chosen = np.flatnonzero(np.diff(feeds) >= _MIN_LINE + 2)
         if len(chosen) == 0:
             return
@@ -237,7 +227,7 @@ class _Guess:
         chosen = np.flatnonzero(((words == _MSG) | (words == _HMSG)) & (buffer[line_end] == _CR))
         start, line_end, has_header = start[chosen], line_end[chosen], words[chosen] == _HMSG
 
-        total, digits = trailing_decimals(buffer, line_end)
+        total, digits = bytecolumns.trailing_decimals(buffer, line_end)
         end = line_end + 2 + total
         possible = (digits > 0) & (total <= max_message) & (end + 2 <= len(buffer)) & (line_end - start <= max_line)
         after = np.where(possible, end, 0)
@@ -249,10 +239,17 @@ class _Guess:
             self._start = start[chosen]
             self._parse(buffer, line_end[chosen], has_header[chosen], digits[chosen], end[chosen])
 
-    def _parse(self, buffer: Bytes, line_end: Positions, has_header: Mask, digits: Positions, end: Positions) -> None:
+    def _parse(
+        self,
+        buffer: bytecolumns.Bytes,
+        line_end: bytecolumns.Positions,
+        has_header: bytecolumns.Mask,
+        digits: bytecolumns.Positions,
+        end: bytecolumns.Positions,
+    ) -> None:
         start = self._start
-        lines, offsets = packed(gather(buffer, start, line_end))
-        fields = split((lines == _SPACE) | (lines == _TAB), offsets)
+        lines, offsets = bytecolumns.packed(bytecolumns.gather(buffer, start, line_end))
+        fields = bytecolumns.split((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
         operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
         last = fields.at(fields.per_row - 1)
@@ -267,7 +264,7 @@ class _Guess:
         first_byte = line_end + 2
         payload = first_byte
         if has_header.any():
-            header, is_number = decimals(lines, fields.at(fields.per_row - 2) + 1, last)
+            header, is_number = bytecolumns.decimals(lines, fields.at(fields.per_row - 2) + 1, last)
             payload = first_byte + np.where(has_header, header, 0)
             good &= ~has_header | (is_number & (last - fields.at(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
             good &= payload <= end
@@ -292,13 +289,13 @@ class _Guess:
         linked = good[:-1] & (end[:-1] + 2 == start[1:])
         self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
 
-    def chain_from(self, position: int) -> Positions:
+    def chain_from(self, position: int) -> bytecolumns.Positions:
         """Return the unbroken run of good frames that begins at ``position``; may be empty."""
         first = int(np.searchsorted(self._start, position))
         if first == len(self._start) or self._start[first] != position:
             return _NO_FRAMES
         stop = int(self._stops[np.searchsorted(self._stops, first)])
-        frames: Positions = self._table[:, first : stop + int(self._good[stop])]
+        frames: bytecolumns.Positions = self._table[:, first : stop + int(self._good[stop])]
         return frames
 
 

@@ -18,17 +18,7 @@ import numpy as np
 
 from spark_nats.conditions.jetstream import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import (
-    Bytes,
-    Fields,
-    Mask,
-    Positions,
-    decimals,
-    load_words,
-    packed,
-    split,
-    words_of,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.documents import nanoseconds_of
 from spark_nats.protocol.headers import VERSION
 from spark_nats.protocol.messages import Messages, Span
@@ -47,16 +37,16 @@ _DIGITS = np.array([i for i, character in enumerate("0000-00-00T00:00:00") if ch
 class DirectGetReplies:
     """Metadata of messages that direct gets returned; times are parsed on request."""
 
-    sequences: Positions  # of the messages in the stream
-    previous: Positions  # for each, the sequence of the message before it in its batch; 0 for the first one
-    data: Bytes  # holds the times, and the lines that name streams
+    sequences: bytecolumns.Positions  # of the messages in the stream
+    previous: bytecolumns.Positions  # for each, the sequence of the message before it in its batch; 0 for the first one
+    data: bytecolumns.Bytes  # holds the times, and the lines that name streams
     times: Span  # where each time stands in ``data``
     streams: Span  # where the line that names the stream stands in ``data``
 
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def take(self, chosen: slice | Mask) -> DirectGetReplies:
+    def take(self, chosen: slice | bytecolumns.Mask) -> DirectGetReplies:
         """Return the metadata of the chosen messages."""
         sequences, previous = self.sequences[chosen], self.previous[chosen]
         return DirectGetReplies(sequences, previous, self.data, self.times.take(chosen), self.streams.take(chosen))
@@ -69,8 +59,8 @@ class DirectGetReplies:
         start, end = self.streams
         begin = end - len(line)  # own headers that lack a line end stand before it
         named = begin >= 0
-        for i, word in words_of(line):
-            named &= load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
+        for i, word in bytecolumns.words_of(line):
+            named &= bytecolumns.load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
         if named.all():
             return None
         i = int(np.argmin(named))
@@ -85,11 +75,11 @@ class DirectGetReplies:
             raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=text[:40]))
         return int(self.sequences[-1]), time
 
-    def stream_sequences(self) -> Positions:
+    def stream_sequences(self) -> bytecolumns.Positions:
         """Return the stream sequences."""
         return self.sequences
 
-    def timestamps(self) -> Positions:
+    def timestamps(self) -> bytecolumns.Positions:
         """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when one is invalid."""
         return _nanoseconds(self.data, *self.times)
 
@@ -103,17 +93,17 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tupl
     Raises:
         ProtocolError: a sequence is not a number.
     """
-    data, offsets = packed(answers.gather(answers.header))
-    lines = split(data == _LF, offsets)
+    data, offsets = bytecolumns.packed(answers.gather(answers.header))
+    lines = bytecolumns.split(data == _LF, offsets)
     stored = _has_added_lines(data, lines)
     others = [(answers.header_at(i), answers.payload_at(i)) for i in np.flatnonzero(~stored).tolist()]
     if others:
         answers, offsets = answers.take(stored), offsets[:-1][stored]
-        lines = Fields(lines.position, lines.first[stored], lines.per_row[stored])
+        lines = bytecolumns.Fields(lines.position, lines.first[stored], lines.per_row[stored])
     else:
         offsets = offsets[:-1]
     both = zip(_value(lines, 4, _SEQUENCE), _value(lines, 1, _PREVIOUS), strict=True)
-    numbers, valid = decimals(data, *map(np.concatenate, both))
+    numbers, valid = bytecolumns.decimals(data, *map(np.concatenate, both))
     if not valid.all():
         raise ProtocolError(DIRECT_GET_WITHOUT_SEQUENCE())
     sequences, previous = numbers[: len(answers)], numbers[len(answers) :]
@@ -133,25 +123,27 @@ def is_single(header: bytes) -> bool:
     return _SEQUENCE in header
 
 
-def _has_added_lines(data: Bytes, lines: Fields) -> Mask:
+def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Fields) -> bytecolumns.Mask:
     """Return a mask of the blocks that end with the added lines."""
     found = lines.per_row >= _ADDED_LINES
     if len(data) < 8 or not found.any():
         return np.zeros_like(found)
     for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
         start = lines.at(lines.per_row - 2 - line) + 1
-        for i, word in words_of(name):
-            found &= load_words(data, np.minimum(start + i, len(data) - 8)) == word
+        for i, word in bytecolumns.words_of(name):
+            found &= bytecolumns.load_words(data, np.minimum(start + i, len(data) - 8)) == word
     return found
 
 
-def _value(lines: Fields, line: int, name: bytes) -> tuple[Positions, Positions]:
+def _value(lines: bytecolumns.Fields, line: int, name: bytes) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
     """Return where the value of an added line begins and ends; lines are counted from the end, the empty one is 0."""
     end = lines.per_row - 1 - line
     return lines.at(end - 1) + 1 + len(name), lines.at(end) - 1
 
 
-def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
+def _nanoseconds(
+    data: bytecolumns.Bytes, start: bytecolumns.Positions, end: bytecolumns.Positions
+) -> bytecolumns.Positions:
     """Parse times in RFC 3339, in UTC, with up to nine digits after the point."""
     if len(start) == 0:
         return np.empty(0, np.int64)
@@ -160,27 +152,27 @@ def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
     right = (data[last] == _Z) & (fraction >= 0) & (fraction != 1) & (fraction <= 10)
     if right.all():
         # Adjacent messages mostly share the second, which is parsed once.
-        words = [load_words(data, start + i) for i in (0, 8, _SECONDS - 8)]
+        words = [bytecolumns.load_words(data, start + i) for i in (0, 8, _SECONDS - 8)]
         changed = np.ones(len(start), np.bool_)
         changed[1:] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
         digits = data[start[changed, np.newaxis] + _DIGITS].astype(np.int64) - ord("0")
         right &= ((digits >= 0) & (digits <= 9)).all() & (data[start + 10] == _T)
         seconds = _seconds(*np.split(digits, [4, 6, 8, 10, 12], axis=1))[np.cumsum(changed) - 1]
-        value, valid = decimals(data, start + _SECONDS + 1, np.maximum(last, start + _SECONDS + 1))
+        value, valid = bytecolumns.decimals(data, start + _SECONDS + 1, np.maximum(last, start + _SECONDS + 1))
         right &= valid | (fraction == 0)
         if right.all():
             scale = 10 ** (9 - np.maximum(fraction - 1, 0))
-            found: Positions = seconds * 1_000_000_000 + np.where(fraction > 0, value * scale, 0)
+            found: bytecolumns.Positions = seconds * 1_000_000_000 + np.where(fraction > 0, value * scale, 0)
             return found
     i = int(np.argmin(right))
     raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=data[start[i] : end[i]].tobytes()[:40]))
 
 
-def _seconds(*parts: Positions) -> Positions:
+def _seconds(*parts: bytecolumns.Positions) -> bytecolumns.Positions:
     """Return seconds since 1970 from the digits of year, month, day, hour, minute and second."""
     year, month, day, hour, minute, second = (
         part @ (10 ** np.arange(part.shape[1] - 1, -1, -1, dtype=np.int64)) for part in parts
     )
     dates = ((year - 1970) * 12 + month - 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    seconds: Positions = (((dates + day - 1) * 24 + hour) * 60 + minute) * 60 + second
+    seconds: bytecolumns.Positions = (((dates + day - 1) * 24 + hour) * 60 + minute) * 60 + second
     return seconds

@@ -17,24 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import (
-    Bytes,
-    Mask,
-    Positions,
-    booleans,
-    flags_of,
-    floats_of,
-    gather,
-    integers,
-    offsets_of,
-    packed,
-    repeated,
-    rows_with,
-    split,
-    texts,
-    to_text,
-    values_of,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.subject_columns import Violation, find_violation
 
 VERSION = b"NATS/1.0"
@@ -60,13 +43,13 @@ BATCH_BYTES = 94  # most bytes that :func:`number_batch` adds to a block, with a
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
-_COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
-_NO_ROWS: Positions = np.empty(0, np.int64)
-_FIRST = integers(np.zeros(1, np.int32))[0]
-_FALSE, _TRUE = booleans(np.array([False, True]))
-_NEVER = texts(["never"])[0]
+_COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = bytecolumns.texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
+_NO_ROWS: bytecolumns.Positions = np.empty(0, np.int64)
+_FIRST = bytecolumns.integers(np.zeros(1, np.int32))[0]
+_FALSE, _TRUE = bytecolumns.booleans(np.array([False, True]))
+_NEVER = bytecolumns.texts(["never"])[0]
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
-_UNITS = texts(["", "ms", "s", "m", "h"])
+_UNITS = bytecolumns.texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
 _MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 292 years ahead
 _INCREMENT = r"^[+-]?[0-9]+$"
@@ -83,7 +66,7 @@ class HeaderColumn(NamedTuple):
 
     values: pa.MapArray  # ``map<string, list<string>>``, never null
     malformed: int  # lines that are left out, because they are not ``Name: value`` or do not end
-    replaced: Positions  # the rows in which a name or a value is not UTF-8, see :class:`.Text`
+    replaced: bytecolumns.Positions  # the rows in which a name or a value is not UTF-8, see :class:`.Text`
 
 
 def parse_block(block: bytes) -> dict[str, list[str]]:
@@ -117,7 +100,7 @@ def is_within_batch(block: bytes) -> bool:
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     """Parse a column of header blocks; an empty block gives an empty map."""
     rows = len(blocks)
-    data, offsets = packed(blocks)
+    data, offsets = bytecolumns.packed(blocks)
     if len(data) == 0:
         return HeaderColumn(no_headers(rows), 0, _NO_ROWS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
@@ -126,7 +109,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     )
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
-    lines = split(data == _LF, offsets)
+    lines = bytecolumns.split(data == _LF, offsets)
     feeds, row = lines.position, lines.rows()
     block = offsets[row]  # where the line's block begins
     is_end = (data[feeds - 1] == _CR) & (feeds > block)
@@ -147,18 +130,18 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if malformed:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
 
-    names, odd_names = to_text(gather(data, start, colon))
-    values, odd_values = to_text(gather(data, *_strip(data, colon + 1, end)))
+    names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
+    values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, *_strip(data, colon + 1, end)))
     replaced = np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else _NO_ROWS
     if _any_repeats(row, _looks(names), rows):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
-    lists = pa.ListArray.from_arrays(integers(np.arange(len(row) + 1, dtype=np.int32)), values)
-    return HeaderColumn(_maps(offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
+    lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
+    return HeaderColumn(_maps(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
 
 
-def _looks(names: pa.StringArray) -> Positions:
+def _looks(names: pa.StringArray) -> bytecolumns.Positions:
     """Return a cheap hash of each name, from its length and both its ends: different hashes mean different names."""
-    data, offsets = packed(names)
+    data, offsets = bytecolumns.packed(names)
     first, last = data[offsets[:-1]].astype(np.int64), data[offsets[1:] - 1]
     return np.diff(offsets) << 16 | first << 8 | last
 
@@ -170,7 +153,9 @@ def no_headers(rows: int, kind: pa.MapType = HEADERS_TYPE) -> pa.MapArray:
     return pa.Array.from_buffers(kind, rows, [None, offsets], children=[entries])
 
 
-def _first_in_each(position: Positions, start: Positions, end: Positions) -> Positions:
+def _first_in_each(
+    position: bytecolumns.Positions, start: bytecolumns.Positions, end: bytecolumns.Positions
+) -> bytecolumns.Positions:
     """Return the first of ``position`` in each span, -1 where there is none."""
     if len(position) == len(start) and (position >= start).all() and (position < end).all():
         return position  # one in each, as nearly always
@@ -179,12 +164,14 @@ def _first_in_each(position: Positions, start: Positions, end: Positions) -> Pos
     return np.where((nearest < len(position)) & (found < end), found, -1)
 
 
-def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Positions]:
+def _strip(
+    data: bytecolumns.Bytes, start: bytecolumns.Positions, end: bytecolumns.Positions
+) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
     """Move both ends of each span inwards past spaces and tabs; every span stands between bytes that are neither."""
 
-    def blank(position: Positions) -> Mask:
+    def blank(position: bytecolumns.Positions) -> bytecolumns.Mask:
         byte = data[position]
-        found: Mask = (byte == _SPACE) | (byte == _TAB)
+        found: bytecolumns.Mask = (byte == _SPACE) | (byte == _TAB)
         return found
 
     start = start + blank(start)  # nearly always one space, and nothing else
@@ -195,9 +182,9 @@ def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Po
     return start, end
 
 
-def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
+def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
-    code = values_of(names.dictionary_encode().indices)
+    code = bytecolumns.values_of(names.dictionary_encode().indices)
     key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
     is_first = np.ones(len(key), np.bool_)
@@ -208,12 +195,13 @@ def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringAr
     together = np.argsort(leader, kind="stable")
     entries, lengths = np.unique(leader, return_counts=True)
     lists = pa.ListArray.from_arrays(
-        integers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)), values.take(integers(together))
+        bytecolumns.integers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
+        values.take(bytecolumns.integers(together)),
     )
-    return _maps(offsets_of(row[entries], rows), names.take(integers(entries)), lists)
+    return _maps(bytecolumns.offsets_of(row[entries], rows), names.take(bytecolumns.integers(entries)), lists)
 
 
-def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
+def _any_repeats(row: bytecolumns.Positions, code: bytecolumns.Positions, rows: int) -> bool:
     """Return whether a code repeats within a row, by comparing each line with as many later ones as a row has."""
     most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
     if most > _MANY_HEADERS:
@@ -221,8 +209,8 @@ def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
     return any(((row[k:] == row[:-k]) & (code[k:] == code[:-k])).any() for k in range(1, most))
 
 
-def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
-    return pa.MapArray.from_arrays(integers(offsets.astype(np.int32)), names, lists).cast(HEADERS_TYPE)
+def _maps(offsets: bytecolumns.Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
+    return pa.MapArray.from_arrays(bytecolumns.integers(offsets.astype(np.int32)), names, lists).cast(HEADERS_TYPE)
 
 
 # Writing
@@ -231,14 +219,14 @@ def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.
 class HeaderLines(NamedTuple):
     """The headers of a batch, one element per line: what a map column is flattened to."""
 
-    row: Positions  # the row that each line belongs to, ascending
+    row: bytecolumns.Positions  # the row that each line belongs to, ascending
     name: pa.StringArray
     value: pa.StringArray
     rows: int  # how many rows the batch has
 
-    def where(self, chosen: Mask) -> HeaderLines:
+    def where(self, chosen: bytecolumns.Mask) -> HeaderLines:
         """Return the chosen lines."""
-        mask = booleans(chosen)
+        mask = bytecolumns.booleans(chosen)
         return HeaderLines(self.row[chosen], self.name.filter(mask), self.value.filter(mask), self.rows)
 
 
@@ -250,31 +238,31 @@ def flatten(headers: pa.Array) -> HeaderLines:
     rows = len(headers)
     if headers.null_count:
         headers = pc.if_else(headers.is_valid(), headers, no_headers(1, headers.type)[0])
-    offsets = values_of(headers.offsets)
+    offsets = bytecolumns.values_of(headers.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
     if pa.types.is_list(items.type) or pa.types.is_large_list(items.type):
-        parent = values_of(pc.list_parent_indices(items))
+        parent = bytecolumns.values_of(pc.list_parent_indices(items))
         items = items.flatten()
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
-            names, row = names.take(integers(parent)), row[parent]
+            names, row = names.take(bytecolumns.integers(parent)), row[parent]
     return HeaderLines(row, names.cast(pa.string()), items.cast(pa.string()), rows)
 
 
 def find_header_violation(lines: HeaderLines) -> Violation | None:
     """Return the rows with an invalid header line, and the rule that they break; None when there are none."""
-    name_data, name_offsets = packed(lines.name)
-    value_data, value_offsets = packed(lines.value)
+    name_data, name_offsets = bytecolumns.packed(lines.name)
+    value_data, value_offsets = bytecolumns.packed(lines.value)
     breaks = np.flatnonzero((value_data == _CR) | (value_data == _LF))
     checks = [
         (np.diff(name_offsets) == 0, "has a header with an empty name"),
         (
-            rows_with(np.flatnonzero(~_NAME_BYTE[name_data]), name_offsets),
+            bytecolumns.rows_with(np.flatnonzero(~_NAME_BYTE[name_data]), name_offsets),
             "has a header name with white space, a control character, a colon or a character outside ASCII",
         ),
-        (flags_of(lines.value.is_null()), "has a header whose value is null"),
-        (rows_with(breaks, value_offsets), "has a header value with a line break (CR or LF)"),
+        (bytecolumns.flags_of(lines.value.is_null()), "has a header whose value is null"),
+        (bytecolumns.rows_with(breaks, value_offsets), "has a header value with a line break (CR or LF)"),
     ]
     wrong_rows = np.zeros(lines.rows, np.bool_)
     for wrong, _ in checks:
@@ -293,7 +281,7 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
 def join_lines(lines: HeaderLines) -> pa.StringArray:
     """Return the header lines of each row as text; they must have passed :func:`find_header_violation`."""
     text = pc.binary_join_element_wise(lines.name, _COLON_BLANK, lines.value, _CRLF, _NOTHING)
-    offsets = integers(offsets_of(lines.row, lines.rows).astype(np.int32))
+    offsets = bytecolumns.integers(bytecolumns.offsets_of(lines.row, lines.rows).astype(np.int32))
     return pc.binary_join(pa.ListArray.from_arrays(offsets, text), _NOTHING)
 
 
@@ -310,9 +298,9 @@ def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) ->
     parts = [lines]
     for name, value in extra:
         if isinstance(value, str):
-            parts.append(repeated(f"{name}: {value}\r\n", len(lines)))
+            parts.append(bytecolumns.repeated(f"{name}: {value}\r\n", len(lines)))
         else:
-            line = pc.binary_join_element_wise(texts([f"{name}: "])[0], value, _CRLF, _NOTHING)
+            line = pc.binary_join_element_wise(bytecolumns.texts([f"{name}: "])[0], value, _CRLF, _NOTHING)
             parts.append(pc.fill_null(line, _NOTHING))
     return pc.binary_join_element_wise(*parts, _NOTHING) if len(parts) > 1 else lines
 
@@ -321,16 +309,16 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
     """Return each row's header block, with headers appended as by :func:`add_lines`; null for rows without headers."""
     body = add_lines(lines, extra or [])
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
-    present = values_of(pc.binary_length(body)) > 0
+    present = bytecolumns.values_of(pc.binary_length(body)) > 0
     if not present.all():
-        block = pc.if_else(booleans(present), block, pa.nulls(len(block), pa.string()))
+        block = pc.if_else(bytecolumns.booleans(present), block, pa.nulls(len(block), pa.string()))
     return block.cast(pa.binary())
 
 
 def find_value_violation(values: pa.Array) -> Violation | None:
     """Return the values of a string column that no header may have, and the rule that they break; nulls pass."""
-    data, offsets = packed(values)
-    wrong = rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
+    data, offsets = bytecolumns.packed(values)
+    wrong = bytecolumns.rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
     return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
 
@@ -343,8 +331,10 @@ def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
     """
     rows = len(blocks)
     begun = pc.fill_null(pc.binary_slice(blocks, 0, -len(_END)).cast(pa.string()), _VERSION_LINE)
-    numbers = integers(np.arange(1, rows + 1)).cast(pa.string())
-    commit = pc.if_else(booleans(np.arange(rows) == rows - 1), texts(["1"])[0], pa.nulls(rows, pa.string()))
+    numbers = bytecolumns.integers(np.arange(1, rows + 1)).cast(pa.string())
+    commit = pc.if_else(
+        bytecolumns.booleans(np.arange(rows) == rows - 1), bytecolumns.texts(["1"])[0], pa.nulls(rows, pa.string())
+    )
     lines = add_lines(begun, [(_BATCH_ID, batch), (_BATCH_SEQUENCE, numbers), (_BATCH_COMMIT, commit)])
     return pc.binary_join_element_wise(lines, _CRLF, _NOTHING).cast(pa.binary())
 
@@ -367,15 +357,17 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
     never = pc.equal(text, _NEVER)
     found = pc.extract_regex(text, _DURATION)
     number, unit = found.flatten()
-    factor = _SECONDS[values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
+    factor = _SECONDS[bytecolumns.values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
     with np.errstate(invalid="ignore"):  # in rows without a number
-        seconds = np.floor(floats_of(number.cast(pa.float64())) * factor)
+        seconds = np.floor(bytecolumns.floats_of(number.cast(pa.float64())) * factor)
         wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
-    wrong |= flags_of(found.is_null())
-    wrong |= flags_of(pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE))
-    wrong &= ~flags_of(pc.fill_null(never, _FALSE))
+    wrong |= bytecolumns.flags_of(found.is_null())
+    wrong |= bytecolumns.flags_of(
+        pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE)
+    )
+    wrong &= ~bytecolumns.flags_of(pc.fill_null(never, _FALSE))
     rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
-    shown = integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(pa.string())
+    shown = bytecolumns.integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(pa.string())
     return Encoded(pc.if_else(never, text, shown), _shown(text, wrong, rule))
 
 
@@ -384,16 +376,16 @@ def encode_revisions(revisions: pa.Array) -> Encoded:
     revisions = revisions.cast(pa.int64())
     text = revisions.cast(pa.string())
     rule = "it must be a sequence, or 0 for a subject that has no message"
-    return Encoded(text, _shown(text, values_of(revisions) < 0, rule))
+    return Encoded(text, _shown(text, bytecolumns.values_of(revisions) < 0, rule))
 
 
 def encode_increments(increments: pa.Array) -> Encoded:
     """Return integers, or whole numbers of any size as strings, as values of :data:`INCREMENT`; null for none."""
     text = increments.cast(pa.string())
-    wrong = ~flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
+    wrong = ~bytecolumns.flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
     return Encoded(text, _shown(text, wrong, "it must be a whole number"))
 
 
-def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
+def _shown(values: pa.StringArray, wrong: bytecolumns.Mask, rule: str) -> Violation | None:
     """Return the wrong rows as a violation that quotes their values."""
     return find_violation(values, wrong, lambda value: f"is {value[:SHOWN]!r}; {rule}")

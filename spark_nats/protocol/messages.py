@@ -15,30 +15,17 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions.jetstream import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import (
-    Bytes,
-    Mask,
-    Positions,
-    Text,
-    booleans,
-    decimals,
-    gather,
-    integers,
-    packed,
-    texts,
-    to_text,
-    trailing_decimals,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, split_blocks
 
 
 class Span(NamedTuple):
     """Start and end of one part of each message; an absent part is empty."""
 
-    start: Positions
-    end: Positions
+    start: bytecolumns.Positions
+    end: bytecolumns.Positions
 
-    def take(self, index: Positions | Mask | slice) -> Span:
+    def take(self, index: bytecolumns.Positions | bytecolumns.Mask | slice) -> Span:
         """Return the spans of the chosen messages."""
         return Span(self.start[index], self.end[index])
 
@@ -47,8 +34,8 @@ class Span(NamedTuple):
 class Messages:
     """Messages in the order in which they arrived; the reply, the header and the payload may be empty."""
 
-    buffer: Bytes  # the received bytes that all spans point into
-    start: Positions  # where each message's frame begins; it ends with the CRLF after the payload
+    buffer: bytecolumns.Bytes  # the received bytes that all spans point into
+    start: bytecolumns.Positions  # where each message's frame begins; it ends with the CRLF after the payload
     subject: Span
     sid: Span  # subscription id, as the client chose it in SUB
     reply: Span
@@ -58,44 +45,46 @@ class Messages:
     def __len__(self) -> int:
         return len(self.subject.start)
 
-    def take(self, index: Positions | Mask | slice) -> Messages:
+    def take(self, index: bytecolumns.Positions | bytecolumns.Mask | slice) -> Messages:
         """Return the chosen messages, which must stay in order; the buffer is shared."""
         of_line = self.subject.take(index), self.sid.take(index), self.reply.take(index)
         return Messages(self.buffer, self.start[index], *of_line, self.header.take(index), self.payload.take(index))
 
     def gather(self, span: Span) -> pa.BinaryArray:
         """Copy one part of every message into a binary column."""
-        return gather(self.buffer, span.start, span.end)
+        return bytecolumns.gather(self.buffer, span.start, span.end)
 
     def subjects(self) -> pa.StringArray:
         """Return the subjects."""
         return self.decoded(self.subject).values
 
-    def sids(self) -> Positions:
+    def sids(self) -> bytecolumns.Positions:
         """Return the subscription ids as numbers; -1 where one is not a decimal number."""
         if (self.sid.end - self.sid.start == 1).all():  # as in a connection with few subscriptions
             digit = self.buffer[self.sid.start].astype(np.int64) - ord("0")
             return np.where((digit >= 0) & (digit <= 9), digit, -1)
-        value, valid = decimals(self.buffer, *self.sid)
+        value, valid = bytecolumns.decimals(self.buffer, *self.sid)
         return np.where(valid, value, -1)
 
-    def numbers(self, inbox: str) -> tuple[Positions, Mask]:
+    def numbers(self, inbox: str) -> tuple[bytecolumns.Positions, bytecolumns.Mask]:
         """Return the numbers after the inbox in the subjects, see :func:`numbered`, and a mask of the valid ones."""
-        return decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
+        return bytecolumns.decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
     def replies(self) -> pa.StringArray:
         """Return the reply subjects, null where a message has none."""
         return self.decoded(self.reply).values
 
-    def decoded(self, span: Span) -> Text:
+    def decoded(self, span: Span) -> bytecolumns.Text:
         """Return one part of every message as text, null where a message has none."""
         absent = span.start == span.end
         if absent.all():
-            return Text(pa.nulls(len(self), pa.string()))
-        found = to_text(self.gather(span))
+            return bytecolumns.Text(pa.nulls(len(self), pa.string()))
+        found = bytecolumns.to_text(self.gather(span))
         if not absent.any():
             return found
-        return found._replace(values=pc.if_else(booleans(~absent), found.values, pa.nulls(len(self), pa.string())))
+        return found._replace(
+            values=pc.if_else(bytecolumns.booleans(~absent), found.values, pa.nulls(len(self), pa.string()))
+        )
 
     def payloads(self) -> pa.BinaryArray:
         """Return the payloads."""
@@ -107,7 +96,7 @@ class Messages:
             return HeaderColumn(no_headers(len(self)), 0, np.empty(0, np.int64))
         return split_blocks(self.gather(self.header))
 
-    def sizes_with_payloads(self) -> Positions:
+    def sizes_with_payloads(self) -> bytecolumns.Positions:
         """Return the full sizes of messages without their payloads: bytes of subject, headers and payload.
 
         The server adds a last header line with the size of each payload, and a header block where there is none;
@@ -115,7 +104,7 @@ class Messages:
         """
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)
-        payload, digits = trailing_decimals(self.buffer, np.maximum(end, 8))
+        payload, digits = bytecolumns.trailing_decimals(self.buffer, np.maximum(end, 8))
         if not ((length > least) & (digits > 0)).all():
             raise ProtocolError(PAYLOADS_LEFT_OUT())
         headers = length - len(PAYLOAD_SIZE) - len(b": \r\n") - digits
@@ -128,7 +117,7 @@ class Messages:
         end = self.payload.end + 2
         if (self.start[1:] == end[:-1]).all():
             return self.buffer[self.start[0] : end[-1]].tobytes()
-        return packed(gather(self.buffer, self.start, end))[0].tobytes()
+        return bytecolumns.packed(bytecolumns.gather(self.buffer, self.start, end))[0].tobytes()
 
     def payload_at(self, i: int) -> bytes:
         """Return the payload of message ``i``."""
@@ -143,7 +132,7 @@ class Messages:
         return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
 
 
-def numbered(inbox: str, numbers: Positions) -> pa.StringArray:
+def numbered(inbox: str, numbers: bytecolumns.Positions) -> pa.StringArray:
     """Return the subjects below an inbox that receive the answers to messages with these numbers."""
-    before, nothing = texts([f"{inbox}.", ""])
-    return pc.binary_join_element_wise(before, integers(numbers).cast(pa.string()), nothing)
+    before, nothing = bytecolumns.texts([f"{inbox}.", ""])
+    return pc.binary_join_element_wise(before, bytecolumns.integers(numbers).cast(pa.string()), nothing)

@@ -11,25 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import (
-    Bytes,
-    Fields,
-    Mask,
-    Positions,
-    flags_of,
-    gather,
-    packed,
-    rows_with,
-    split,
-    strings,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.subjects import subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
 _FORBIDDEN[[0x7F, ord("*"), ord(">")]] = True
 _DOT = ord(".")
-_POINT = strings([b"."])[0]
+_POINT = bytecolumns.strings([b"."])[0]
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class Violation:
         say: returns the rule that a row breaks.
     """
 
-    wrong: Mask
+    wrong: bytecolumns.Mask
     say: Callable[[int], str]
 
     @property
@@ -98,45 +87,51 @@ class SubjectMatcher:
                 shaped.setdefault(_Shape(len(tokens), is_open, stars), []).append(key)
             else:
                 literals.append(key)
-        self._literals = strings(literals)
+        self._literals = bytecolumns.strings(literals)
         self._beginnings: list[bytes] = []
         self._shaped: list[tuple[_Shape, pa.BinaryArray]] = []
         for shape, keys in shaped.items():
             if shape.is_open and not shape.stars and len(keys) <= _FEW:
                 self._beginnings += [key + b"." if key else b"" for key in keys]
             else:
-                self._shaped.append((shape, strings(keys)))
+                self._shaped.append((shape, bytecolumns.strings(keys)))
 
-    def match(self, subjects: pa.BinaryArray) -> Mask:
+    def match(self, subjects: pa.BinaryArray) -> bytecolumns.Mask:
         """Return a mask of the subjects that a filter matches.
 
         Args:
             subjects: literal subjects as they were received: any bytes, UTF-8 or not, and no nulls.
         """
-        matched: Mask = np.zeros(len(subjects), np.bool_)
+        matched: bytecolumns.Mask = np.zeros(len(subjects), np.bool_)
         if len(self._literals):
-            matched |= flags_of(pc.is_in(subjects, self._literals))
+            matched |= bytecolumns.flags_of(pc.is_in(subjects, self._literals))
         for beginning in self._beginnings:
-            matched |= flags_of(pc.starts_with(subjects, beginning))
+            matched |= bytecolumns.flags_of(pc.starts_with(subjects, beginning))
         if self._shaped:
-            data, offsets = packed(subjects)
-            dots = split(data == _DOT, offsets)
+            data, offsets = bytecolumns.packed(subjects)
+            dots = bytecolumns.split(data == _DOT, offsets)
             for shape, keys in self._shaped:
                 matched |= _match_shape(shape, keys, data, offsets, dots)
         return matched
 
 
-def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Positions, dots: Fields) -> Mask:
+def _match_shape(
+    shape: _Shape,
+    keys: pa.BinaryArray,
+    data: bytecolumns.Bytes,
+    offsets: bytecolumns.Positions,
+    dots: bytecolumns.Fields,
+) -> bytecolumns.Mask:
     """Return a mask of the subjects that have the shape's number of tokens, and its literal tokens in ``keys``."""
-    matched: Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
+    matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, behind in shape.runs():
         start = dots.at(first - 1) + 1 if first else offsets[:-1]
         end = dots.at(behind - 1) if shape.is_open or behind < shape.tokens else offsets[1:]
-        parts.append(gather(data, start[matched], end[matched]))
+        parts.append(bytecolumns.gather(data, start[matched], end[matched]))
     if parts:
         found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _POINT), keys)
-        matched[matched] = flags_of(found)
+        matched[matched] = bytecolumns.flags_of(found)
     return matched
 
 
@@ -148,19 +143,19 @@ def find_subject_violation(subjects: pa.Array) -> Violation | None:
     return find_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
 
 
-def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
+def have_wrong_tokens(values: pa.Array, forbidden: bytecolumns.Mask) -> bytecolumns.Mask:
     """Return a mask of the rows of a string column that are empty, or have an empty token or a ``forbidden`` byte."""
-    data, offsets = packed(values)
+    data, offsets = bytecolumns.packed(values)
     dots = np.flatnonzero(data == _DOT)
     is_edge = np.zeros(len(data) + 1, np.bool_)
     is_edge[offsets] = True
     marked = (np.flatnonzero(forbidden[data]), dots[is_edge[dots] | is_edge[dots + 1]], dots[1:][np.diff(dots) == 1])
-    wrong: Mask = rows_with(np.concatenate(marked), offsets) | (offsets[:-1] == offsets[1:])
+    wrong: bytecolumns.Mask = bytecolumns.rows_with(np.concatenate(marked), offsets) | (offsets[:-1] == offsets[1:])
     return wrong
 
 
-def find_violation(values: pa.Array, wrong: Mask, say: Callable[[str], str | None]) -> Violation | None:
+def find_violation(values: pa.Array, wrong: bytecolumns.Mask, say: Callable[[str], str | None]) -> Violation | None:
     """Return the wrong rows of a string column, with the rule that ``say`` returns for their values; nulls pass."""
     if values.null_count:
-        wrong = wrong & flags_of(values.is_valid())
+        wrong = wrong & bytecolumns.flags_of(values.is_valid())
     return Violation(wrong, lambda row: say(values[row].as_py()) or "") if wrong.any() else None

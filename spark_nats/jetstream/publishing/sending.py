@@ -17,22 +17,9 @@ from spark_nats.conditions import Hint, with_text
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
-from spark_nats.jetstream.publishing.decide import (
-    MIN_PATIENCE,
-    UNANSWERED,
-    Ask,
-    DeadLetterRows,
-    Fail,
-    Failure,
-    PublishState,
-    Resend,
-    ResendReason,
-    Wait,
-    decide,
-    doubtful_subjects,
-)
 from spark_nats.jetstream.publishing.flight import Flight, RefusedMessage
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
@@ -126,21 +113,21 @@ class Sender:
     def _go_on(self) -> None:
         """Wait for answers, and act on them."""
         if self.flight.open:
-            decision = decide(self._publish_state())
-            self._receive(max(MIN_PATIENCE, decision.seconds if isinstance(decision, Wait) else 0.0))
+            decision = decide.decide(self._publish_state())
+            self._receive(max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0))
         outcome = self._publish_state()
-        while not isinstance(decision := decide(outcome), Wait):
-            if isinstance(decision, Resend):
+        while not isinstance(decision := decide.decide(outcome), decide.Wait):
+            if isinstance(decision, decide.Resend):
                 self._resend(decision.why, outcome)
                 return
-            if isinstance(decision, Fail):
+            if isinstance(decision, decide.Fail):
                 self._fail(decision, outcome)
-            if isinstance(decision, DeadLetterRows):
+            if isinstance(decision, decide.DeadLetterRows):
                 self._dead_letter(decision.refused)
                 outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
-            elif decision is Ask.STREAM:
+            elif decision is decide.Ask.STREAM:
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
-            elif decision is Ask.SUBJECTS:
+            elif decision is decide.Ask.SUBJECTS:
                 self._ask_subjects()
                 outcome = self._publish_state()._replace(asked=True)
             else:
@@ -148,9 +135,9 @@ class Sender:
                     self.last_stored = clock.monotonic()
                 outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream)
 
-    def _publish_state(self) -> PublishState:
+    def _publish_state(self) -> decide.PublishState:
         flight, now = self.flight, clock.monotonic()
-        return PublishState(
+        return decide.PublishState(
             flight.state,
             flight.open,
             now - flight.heard,
@@ -192,12 +179,14 @@ class Sender:
         subjects, strangers = flight.open_subjects(), flight.strangers
         absent: list[str] = []
         prefix = self.recovery.api_prefix
-        if known is None or doubtful_subjects(known, subjects, prefix):
+        if known is None or decide.doubtful_subjects(known, subjects, prefix):
             state = self.recovery.state_if_known(self._js)
             if isinstance(state, StreamInfo):
-                absent = doubtful_subjects(state, subjects, prefix)
+                absent = decide.doubtful_subjects(state, subjects, prefix)
         if absent:
-            flight.refuse_open({each: strangers.get(each, UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT)
+            flight.refuse_open(
+                {each: strangers.get(each, decide.UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT
+            )
         for subject, reason in strangers.items():
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
@@ -213,33 +202,33 @@ class Sender:
             self.flight.resolve(each.message, None)
         self.last_stored = clock.monotonic()
 
-    def _fail(self, failure: Fail, outcome: PublishState) -> NoReturn:
-        if failure.why is Failure.SILENT:
+    def _fail(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
+        if failure.why is decide.Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
             raise PublishError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
-        if failure.why is Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
+        if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in failure.refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
         raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
-    def _resend(self, why: ResendReason, outcome: PublishState) -> None:
+    def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again, and pause first."""
         rest, stream = self.flight.rest(), self.recovery.stream
-        if why is ResendReason.UNKNOWN:
+        if why is decide.ResendReason.UNKNOWN:
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)
             self._repeat()
             return
         under_way = self.flight.under_way
         self._queue[:0] = rest
         self._start(self.flight.end)
-        if why is ResendReason.RESOLVED:
+        if why is decide.ResendReason.RESOLVED:
             return
-        if why is ResendReason.TOO_MANY:
+        if why is decide.ResendReason.TOO_MANY:
             pause = self.window.on_throttled(under_way)
         else:
-            if why is ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
+            if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self.recovery.wait_for_ids()
             if self.window.is_absence_new:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
@@ -256,12 +245,12 @@ class Sender:
             self.last_stored = clock.monotonic()
 
 
-def _describe(stream: str, failure: Fail) -> str:
+def _describe(stream: str, failure: decide.Fail) -> str:
     """Describe why rows were not stored."""
     refused = failure.refused
-    if failure.why is Failure.REFUSES:
+    if failure.why is decide.Failure.REFUSES:
         return conditions.EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
-    if failure.why is Failure.UNAVAILABLE:
+    if failure.why is decide.Failure.UNAVAILABLE:
         return conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
     first = min(refused, key=lambda each: each.row)
     said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)

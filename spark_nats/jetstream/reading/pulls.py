@@ -25,22 +25,12 @@ from spark_nats.jetstream.consuming.consumers import delete_consumer
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
+from spark_nats.protocol import statuses
 from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import (
-    CONFLICT,
-    BatchTooLarge,
-    ConsumerGone,
-    Heartbeat,
-    RequestEnded,
-    RequestRefused,
-    RequestsForgotten,
-    parse_status,
-    pull_event,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -241,27 +231,27 @@ class PullConsumer:
 
         A message without a status is another responder's; the server answers all the same, if the consumer exists.
         """
-        status = parse_status(header)
+        status = statuses.parse_status(header)
         if status is None:
             self._stranger = f"; {answered_by_another(self._subject, payload)}"
             return
-        match pull_event(status):
-            case Heartbeat(delivered):
+        match statuses.pull_event(status):
+            case statuses.Heartbeat(delivered):
                 self.idle, self._lifeless = True, 0.0
                 if delivered is not None and delivered >= self._sequence:
                     raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
-            case RequestEnded(bytes_left, too_large):
+            case statuses.RequestEnded(bytes_left, too_large):
                 self._requests.end()
                 if too_large and bytes_left == self._max_bytes:
                     self._allow_larger_message()
-            case RequestsForgotten():
+            case statuses.RequestsForgotten():
                 self._requests.forget()
-            case BatchTooLarge(most):
+            case statuses.BatchTooLarge(most):
                 self._max_batch = most
                 self._requests.forget()
-            case ConsumerGone(reason):
+            case statuses.ConsumerGone(reason):
                 raise Restart(reason)
-            case RequestRefused(refused):
+            case statuses.RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)
 
@@ -269,7 +259,7 @@ class PullConsumer:
         """Double the bytes of a pull request that used none of them: the next message is larger than the bound."""
         if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
-            raise JetStreamError(large, CONFLICT)
+            raise JetStreamError(large, statuses.CONFLICT)
         self._max_bytes *= 2
 
     def close(self) -> None:

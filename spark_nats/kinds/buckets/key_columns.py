@@ -8,20 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import (
-    Mask,
-    Positions,
-    Text,
-    flags_of,
-    gather,
-    integers,
-    packed,
-    split,
-    strings,
-    texts,
-    to_text,
-    values_of,
-)
+from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.headers import MARKER_REASON, OPERATION, ROLLUP, header_values
 from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
@@ -30,9 +17,9 @@ from spark_nats.protocol.subject_columns import Violation, find_violation, have_
 PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message without the header OPERATION does
 
 _PUT, _DEL, _PURGE = range(3)
-_NAMES = texts([PUT, DELETE, PURGE])
-_SAYS_PURGE, _SAYS_NO_DELETION = strings([b"PURGE"]), strings([b"PUT", b""])
-_EXPIRED, _REMOVED = strings([b"MaxAge", b"Purge"]), strings([b"Remove"])
+_NAMES = bytecolumns.texts([PUT, DELETE, PURGE])
+_SAYS_PURGE, _SAYS_NO_DELETION = bytecolumns.strings([b"PURGE"]), bytecolumns.strings([b"PUT", b""])
+_EXPIRED, _REMOVED = bytecolumns.strings([b"MaxAge", b"Purge"]), bytecolumns.strings([b"Remove"])
 _NO_KEY_BYTE = np.ones(256, np.bool_)
 _NO_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = False
 _DOT = ord(".")
@@ -42,7 +29,7 @@ class Operations(NamedTuple):
     """What messages have done to their keys."""
 
     names: pa.StringArray  # ``PUT``, ``DEL`` or ``PURGE``
-    deletions: Mask  # which of them are not ``PUT``
+    deletions: bytecolumns.Mask  # which of them are not ``PUT``
 
 
 def operations_of(messages: Messages) -> Operations:
@@ -55,12 +42,12 @@ def operations_of(messages: Messages) -> Operations:
     if (has_header := messages.header.end > messages.header.start).any():
         chosen = messages.take(has_header)
         codes[has_header] = _codes(chosen.gather(chosen.header))
-    return Operations(_NAMES.take(integers(codes)), codes != _PUT)
+    return Operations(_NAMES.take(bytecolumns.integers(codes)), codes != _PUT)
 
 
-def _codes(blocks: pa.BinaryArray) -> Positions:
+def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
     said, reason = header_values(blocks, OPERATION), header_values(blocks, MARKER_REASON)
-    unsaid = ~flags_of(said.is_valid())
+    unsaid = ~bytecolumns.flags_of(said.is_valid())
     deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
     purges = _is_in(said, _SAYS_PURGE) | (unsaid & _is_in(reason, _EXPIRED))
     return np.where(purges, _PURGE, np.where(deletes, _DEL, _PUT))
@@ -68,22 +55,22 @@ def _codes(blocks: pa.BinaryArray) -> Positions:
 
 def is_marker(header: bytes) -> bool:
     """Return whether the message of a header block deletes its key."""
-    return bool(_codes(strings([header]))[0] != _PUT)
+    return bool(_codes(bytecolumns.strings([header]))[0] != _PUT)
 
 
-def replace_all(messages: Messages) -> Mask:
+def replace_all(messages: Messages) -> bytecolumns.Mask:
     """Return a mask of the messages that may have replaced all entries of their keys: deletions and rollups."""
     rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
-    return operations_of(messages).deletions | flags_of(rolls_up)
+    return operations_of(messages).deletions | bytecolumns.flags_of(rolls_up)
 
 
 def find_key_violation(keys: pa.Array) -> Violation | None:
     """Return the rows of a string column without nulls that are no key, and the rule that they break."""
-    wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))
+    wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | bytecolumns.flags_of(pc.starts_with(keys, RESERVED))
     return find_violation(keys, wrong, key_violation)
 
 
-def keys_of(messages: Messages, bucket: str) -> Text:
+def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
     """Return the key of each message of a bucket.
 
     The subjects in a bucket that mirrors or sources another one name that other bucket. A subject of no bucket at all,
@@ -92,26 +79,26 @@ def keys_of(messages: Messages, bucket: str) -> Text:
     start, end = messages.subject
     subjects = messages.gather(messages.subject)
     prefix = key_subject(bucket, "")
-    own = flags_of(pc.starts_with(subjects, prefix))
+    own = bytecolumns.flags_of(pc.starts_with(subjects, prefix))
     keys = start + len(prefix) * own
     if not own.all():
-        data, offsets = packed(subjects)
-        dots = split(data == _DOT, offsets)
-        others = ~own & flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
+        data, offsets = bytecolumns.packed(subjects)
+        dots = bytecolumns.split(data == _DOT, offsets)
+        others = ~own & bytecolumns.flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
         others &= dots.per_row > 1
         keys[others] += (dots.at(1) + 1 - offsets[:-1])[others]
-    return to_text(gather(messages.buffer, keys, end))
+    return bytecolumns.to_text(bytecolumns.gather(messages.buffer, keys, end))
 
 
-def are_last(subjects: pa.BinaryArray) -> Mask:
+def are_last(subjects: pa.BinaryArray) -> bytecolumns.Mask:
     """Return a mask of the last occurrence of each subject."""
-    code = values_of(subjects.dictionary_encode().indices)
+    code = bytecolumns.values_of(subjects.dictionary_encode().indices)
     rows = np.arange(len(code))
     last = np.empty(len(code), np.int64)
     last[code] = rows
-    found: Mask = last[code] == rows
+    found: bytecolumns.Mask = last[code] == rows
     return found
 
 
-def _is_in(values: pa.Array, chosen: pa.Array) -> Mask:
-    return flags_of(pc.is_in(values, chosen))
+def _is_in(values: pa.Array, chosen: pa.Array) -> bytecolumns.Mask:
+    return bytecolumns.flags_of(pc.is_in(values, chosen))

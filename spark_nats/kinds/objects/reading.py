@@ -20,18 +20,7 @@ from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.objects import conditions
-from spark_nats.kinds.objects.wire import (
-    ObjectInfo,
-    chunk_subject,
-    description_subject,
-    descriptions,
-    digest_of,
-    name_of,
-    read_description,
-    same_digest,
-    stream_of_store,
-)
+from spark_nats.kinds.objects import conditions, wire
 from spark_nats.protocol.keyvalue import store_of
 
 MAX_HOPS = 8
@@ -54,7 +43,7 @@ class StoredObject:
 
     store: str
     subject: str
-    info: ObjectInfo
+    info: wire.ObjectInfo
     time: int
     sequence: int
 
@@ -66,9 +55,9 @@ def list_objects(js: JetStream, store: str) -> list[str]:
         StreamNotFoundError: there is no such store.
         NatsError: the request failed.
     """
-    stream = stream_of_store(store)
+    stream = wire.stream_of_store(store)
     with naming_store(js, store):
-        subjects = list(subjects_of(js, stream, descriptions(store)))
+        subjects = list(subjects_of(js, stream, wire.descriptions(store)))
     warn_of_replaced(stream, subjects, "objects that are described on them are left out")
     return subjects
 
@@ -82,7 +71,7 @@ def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list
         NatsError: the request failed.
     """
     with naming_store(js, store):
-        found = ask(js, [MessageAt(stream_of_store(store), None, subject) for subject in subjects])
+        found = ask(js, [MessageAt(wire.stream_of_store(store), None, subject) for subject in subjects])
     described = [
         described_by(store, subject, message.payload, message.time, message.sequence)
         for subject, message in zip(subjects, found, strict=True)
@@ -98,9 +87,11 @@ def described_by(store: str, subject: str, payload: bytes, time: int, sequence: 
         ProtocolError: the message describes no object.
     """
     try:
-        return StoredObject(store, subject, read_description(payload), time, sequence)
+        return StoredObject(store, subject, wire.read_description(payload), time, sequence)
     except ValueError as error:
-        raise ProtocolError(conditions.OBJECT_NOT_DESCRIBED(name=name_of(subject), store=store, reason=error)) from None
+        raise ProtocolError(
+            conditions.OBJECT_NOT_DESCRIBED(name=wire.name_of(subject), store=store, reason=error)
+        ) from None
 
 
 def read_content(
@@ -198,7 +189,7 @@ def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
         if name is None:
             return ""
         try:
-            after = describe_objects(js, store, [description_subject(store, name)])
+            after = describe_objects(js, store, [wire.description_subject(store, name)])
         except (StreamNotFoundError, ValueError) as error:
             return str(error)
         if not after:
@@ -211,9 +202,9 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
     """Return the content of an object, or what is wrong with it."""
     info, chunks, size = found.info, list[bytes](), 0
     if info.chunks:
-        stream = stream_info(js, stream_of_store(found.store))
+        stream = stream_info(js, wire.stream_of_store(found.store))
         first, behind = stream.first_sequence, stream.last_sequence + 1
-        subject = chunk_subject(found.store, info.nuid)
+        subject = wire.chunk_subject(found.store, info.nuid)
         all_of_it = Range(stream.name, stream.created, first, behind, (subject,), removed=Removed.NO_LOSS)
         for delivered in RangeReader(all_of_it, limit=info.chunks, retries=retries).read(js):
             chunks += delivered.messages.payloads().to_pylist()
@@ -223,7 +214,7 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
     content = b"".join(chunks)
     if len(chunks) != info.chunks or size != info.size:
         return f"it has {len(chunks)} chunks with {size} bytes, and should have {info.chunks} with {info.size}"
-    if info.digest and not same_digest(info.digest, actual := digest_of(content)):
+    if info.digest and not wire.same_digest(info.digest, actual := wire.digest_of(content)):
         return f"its digest is {actual}, and should be {info.digest}"
     return content
 
@@ -231,5 +222,5 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Make errors about a missing stream name this object store, and others with similar names."""
     return naming_its_kind(
-        js, name, descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
+        js, name, wire.descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
     )

@@ -19,19 +19,9 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
-from spark_nats.kinds.objects.wire import (
-    CHUNK_BYTES,
-    ObjectInfo,
-    chunk_subject,
-    chunks_of,
-    description_subject,
-    digest_of,
-    encode_description,
-    read_description,
-    stream_of_store,
-)
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api
 from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
@@ -48,7 +38,7 @@ def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> Stre
         NatsError: the request failed.
     """
     with naming_store(js, store):
-        return create_stream(js, config) if config else stream_info(js, stream_of_store(store))
+        return create_stream(js, config) if config else stream_info(js, wire.stream_of_store(store))
 
 
 class Putting:
@@ -60,9 +50,9 @@ class Putting:
         content: the object's content; None for a link or a deletion.
     """
 
-    def __init__(self, store: str, info: ObjectInfo, content: bytes | None) -> None:
+    def __init__(self, store: str, info: wire.ObjectInfo, content: bytes | None) -> None:
         self._store = store
-        self._stream = stream_of_store(store)
+        self._stream = wire.stream_of_store(store)
         self._info = info
         self._content = content
         self._stale: set[str] = set()  # ids of chunks that belong to no object once this one is put
@@ -81,26 +71,26 @@ class Putting:
         former = self._former(js)
         if self._info.deleted and (former is None or former.deleted):
             return
-        room = js.connection.info.max_payload or CHUNK_BYTES
+        room = js.connection.info.max_payload or wire.CHUNK_BYTES
         guard = {EXPECTED_STREAM: self._stream}
         header = encode_block(guard)
-        size = max(1, min(CHUNK_BYTES, room - len(header)))
+        size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
         content = self._content or b""
-        chunks = chunks_of(content, size)
-        digest = "" if self._content is None else digest_of(content)
+        chunks = wire.chunks_of(content, size)
+        digest = "" if self._content is None else wire.digest_of(content)
         described = replace(self._info, nuid=nuid, size=len(content), chunks=len(chunks), digest=digest)
-        description = encode_description(described, self._store, size)
+        description = wire.encode_description(described, self._store, size)
         rollup = encode_block({**guard, ROLLUP: OF_SUBJECT})
         if len(rollup) + len(description) > room:
             bytes_ = len(rollup) + len(description)
             problem = f"its description and headers take {bytes_} bytes, and the server's max_payload is {room}"
             raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
         self._stale.add(nuid)
-        subject = chunk_subject(self._store, nuid)
+        subject = wire.chunk_subject(self._store, nuid)
         try:
             for i in range(0, len(chunks), CHUNKS_AT_ONCE):
                 self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
-            self._publish(js, [(description_subject(self._store, self._info.name), description, rollup)])
+            self._publish(js, [(wire.description_subject(self._store, self._info.name), description, rollup)])
         except PublishError:
             with contextlib.suppress(NatsError):
                 self._purge(js, nuid)
@@ -111,17 +101,19 @@ class Putting:
 
     def _purge(self, js: JetStream, nuid: str) -> None:
         """Purge chunks that belong to no object."""
-        js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
+        js.request(Api.STREAM_PURGE, self._stream, body={"filter": wire.chunk_subject(self._store, nuid)})
         self._stale.discard(nuid)
 
-    def _former(self, js: JetStream) -> ObjectInfo | None:
+    def _former(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the present description of the object, if there is one, and note its chunks."""
         with naming_store(js, self._store):
-            (message,) = ask(js, [MessageAt(self._stream, None, description_subject(self._store, self._info.name))])
+            (message,) = ask(
+                js, [MessageAt(self._stream, None, wire.description_subject(self._store, self._info.name))]
+            )
         try:
-            former = read_description(message.payload) if message else None
+            former = wire.read_description(message.payload) if message else None
         except ValueError:
-            return ObjectInfo(self._info.name)  # an invalid description, which is replaced
+            return wire.ObjectInfo(self._info.name)  # an invalid description, which is replaced
         if former and former.nuid and former.chunks and not former.deleted and not former.link:
             self._stale.add(former.nuid)
         return former

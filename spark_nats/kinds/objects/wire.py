@@ -15,16 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_nats.protocol.documents import (
-    boolean_at,
-    integer_at,
-    object_at,
-    parse_document,
-    string_at,
-    strings_at,
-    text_at,
-    value_at,
-)
+from spark_nats.protocol import documents
 from spark_nats.protocol.keyvalue import STORE_STREAM
 from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import name_violation
@@ -123,22 +114,23 @@ def read_description(payload: bytes) -> ObjectInfo:
     Raises:
         ValueError: the payload is no description.
     """
-    document = parse_document(payload)
-    link = value_at(document, "options", "link")
-    headers, metadata = object_at(document, "headers"), object_at(document, "metadata")
+    document = documents.parse_document(payload)
+    link = documents.value_at(document, "options", "link")
+    headers, metadata = documents.object_at(document, "headers"), documents.object_at(document, "metadata")
     info = ObjectInfo(
-        name=string_at(document, "name"),
-        nuid=text_at(document, "nuid") or "",
+        name=documents.string_at(document, "name"),
+        nuid=documents.text_at(document, "nuid") or "",
         size=_number(document, "size"),
         chunks=_number(document, "chunks"),
-        digest=text_at(document, "digest") or "",
-        description=text_at(document, "description"),
+        digest=documents.text_at(document, "digest") or "",
+        description=documents.text_at(document, "description"),
         headers={
-            name: (value,) if isinstance(value := headers[name], str) else strings_at(headers, name) for name in headers
+            name: (value,) if isinstance(value := headers[name], str) else documents.strings_at(headers, name)
+            for name in headers
         },
-        metadata={name: string_at(metadata, name) for name in metadata},
-        link=None if link is None else (string_at(link, "bucket"), text_at(link, "name")),
-        deleted="deleted" in document and boolean_at(document, "deleted"),
+        metadata={name: documents.string_at(metadata, name) for name in metadata},
+        link=None if link is None else (documents.string_at(link, "bucket"), documents.text_at(link, "name")),
+        deleted="deleted" in document and documents.boolean_at(document, "deleted"),
     )
     if info.nuid and (violation := name_violation(info.nuid)):  # it becomes part of a subject
         raise ValueError(f"'nuid' {violation}")
@@ -194,7 +186,7 @@ def store_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
 
 
 def _number(document: Any, name: str) -> int:
-    number = integer_at(document, name) if value_at(document, name) is not None else 0
+    number = documents.integer_at(document, name) if documents.value_at(document, name) is not None else 0
     if number > MAX_SIZE:
         raise ValueError(f"{name!r} is above {MAX_SIZE}")
     return number

@@ -12,18 +12,8 @@ from typing import Any
 
 from spark_nats.jetstream.listing import Listed
 from spark_nats.jetstream.streams import leader_in, state_in
+from spark_nats.protocol import documents
 from spark_nats.protocol.consumers import filters_of
-from spark_nats.protocol.documents import (
-    boolean_at,
-    integer_at,
-    list_at,
-    object_at,
-    string_at,
-    text_at,
-    time_at,
-    to_datetime,
-    value_at,
-)
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import name_violation
 
@@ -51,15 +41,15 @@ def stream_row(listed: Listed) -> Row:
         "retention": info.retention,
         "storage": info.storage,
         "replicas": info.replicas,
-        **{field: text_at(config, field) for field in ("compression", "discard")},
+        **{field: documents.text_at(config, field) for field in ("compression", "discard")},
         **{field: _limit(config, field) for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size")},
         "max_age": info.max_age,
         "max_consumers": info.max_consumers,
         "duplicate_window": info.duplicate_window or None,
         "allow_direct": info.allows_direct_gets,
         "sealed": _flag(config, "sealed"),
-        "mirror": text_at(config, "mirror", "name"),
-        "sources": [string_at(each, "name") for each in list_at(config, "sources")],
+        "mirror": documents.text_at(config, "mirror", "name"),
+        "sources": [documents.string_at(each, "name") for each in documents.list_at(config, "sources")],
         "problem": problem,
     }
     if problem is None:
@@ -103,15 +93,15 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     config = entry.get("config")
     if not isinstance(config, dict):
         raise ValueError("a 'config' is no object")
-    if text_at(entry, "stream_name") not in (stream, None):  # an offline consumer omits it
+    if documents.text_at(entry, "stream_name") not in (stream, None):  # an offline consumer omits it
         raise ValueError("it lists a consumer of another stream")
     row = {
         "stream": stream,
         "name": name,
         **_described(entry),
-        "durable": bool(text_at(config, "durable_name")),
+        "durable": bool(documents.text_at(config, "durable_name")),
         "filter_subjects": list(filters_of(config)),
-        **{field: text_at(config, field) for field in ("deliver_policy", "deliver_subject", "ack_policy")},
+        **{field: documents.text_at(config, field) for field in ("deliver_policy", "deliver_subject", "ack_policy")},
         **{field: _limit(config, field) for field in ("max_deliver", "max_ack_pending", "max_waiting")},
         **{field: _seconds(config, field) for field in ("ack_wait", "inactive_threshold")},
         "replicas": _limit(config, "num_replicas"),
@@ -136,12 +126,12 @@ def consumer_row(stream: str, listed: Listed) -> Row:
 
 def _described(entry: dict[str, Any]) -> Row:
     """Return the values that streams and consumers share."""
-    metadata = object_at(entry, "config", "metadata")
+    metadata = documents.object_at(entry, "config", "metadata")
     return {
         "created": _time(entry, "created"),
-        "description": text_at(entry, "config", "description"),
-        "metadata": {name: string_at(metadata, name) for name in metadata},
-        "cluster": text_at(entry, "cluster", "name"),
+        "description": documents.text_at(entry, "config", "description"),
+        "metadata": {name: documents.string_at(metadata, name) for name in metadata},
+        "cluster": documents.text_at(entry, "cluster", "name"),
         "leader": leader_in(entry) or None,
     }
 
@@ -150,7 +140,7 @@ def _described(entry: dict[str, Any]) -> Row:
 
 
 def _number(document: Any, *path: str) -> int | None:
-    return None if value_at(document, *path) is None else fitting(integer_at(document, *path))
+    return None if documents.value_at(document, *path) is None else fitting(documents.integer_at(document, *path))
 
 
 def fitting(number: int) -> int | None:
@@ -160,7 +150,7 @@ def fitting(number: int) -> int | None:
 
 def _limit(document: Any, *path: str) -> int | None:
     """Return a limit; None when it is 0, -1 or left out, which means no limit."""
-    return None if value_at(document, *path) in (None, 0, -1) else _number(document, *path)
+    return None if documents.value_at(document, *path) in (None, 0, -1) else _number(document, *path)
 
 
 def _seconds(document: Any, *path: str) -> float | None:
@@ -169,13 +159,13 @@ def _seconds(document: Any, *path: str) -> float | None:
 
 
 def _flag(document: Any, *path: str) -> bool:
-    return value_at(document, *path) is not None and boolean_at(document, *path)
+    return documents.value_at(document, *path) is not None and documents.boolean_at(document, *path)
 
 
 def _time(document: Any, *path: str) -> datetime | None:
-    return None if value_at(document, *path) is None else _moment(time_at(document, *path))
+    return None if documents.value_at(document, *path) is None else _moment(documents.time_at(document, *path))
 
 
 def _moment(nanoseconds: int) -> datetime | None:
     """Return a time; None for the year 1, which means never."""
-    return to_datetime(nanoseconds) if nanoseconds > 0 else None
+    return documents.to_datetime(nanoseconds) if nanoseconds > 0 else None

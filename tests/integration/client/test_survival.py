@@ -345,16 +345,14 @@ def _killed(cluster: Cluster, server: NatsServer) -> Iterator[None]:
         server.start()
 
 
-LONG = pytest.mark.long("spark_nats/jetstream/*", races="elections, which a busy machine repeats")
-
-
+@pytest.mark.long("spark_nats/jetstream/*", races="elections, which a busy machine repeats")
 @pytest.mark.parametrize(
     ("away", "whose"),
     [
         pytest.param(_killed, Filled.leader, id="killed, of the stream"),
-        pytest.param(_killed, Filled.consumer_at, id="killed, of the consumer", marks=LONG),
-        pytest.param(Cluster.paused, Filled.leader, id="stopped, of the stream", marks=LONG),
-        pytest.param(Cluster.paused, Filled.consumer_at, id="stopped, of the consumer", marks=LONG),
+        pytest.param(_killed, Filled.consumer_at, id="killed, of the consumer"),
+        pytest.param(Cluster.paused, Filled.leader, id="stopped, of the stream"),
+        pytest.param(Cluster.paused, Filled.consumer_at, id="stopped, of the consumer"),
     ],
 )
 def test_a_leader_that_goes_while_a_range_is_read_costs_no_row(

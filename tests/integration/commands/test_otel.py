@@ -68,6 +68,7 @@ def copying(
     return writer.queryName(name).option("checkpointLocation", str(tmp_path / name)).start()
 
 
+@pytest.mark.long("spark_nats/otel.py")
 @pytest.mark.parametrize("listening", [True], indirect=True, ids=["the server is asked"])
 def test_a_query_between_streams_is_measured(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected

@@ -565,6 +565,7 @@ def test_a_secret_that_sparks_plans_would_show_is_refused(
     assert "t0ps3cret" not in error
 
 
+@pytest.mark.long("spark_nats/conditions/*")
 def test_a_missing_permission_is_named(spark: SparkSession, server_factory: ServerFactory) -> None:
     server = server_factory("""
         authorization { users: [

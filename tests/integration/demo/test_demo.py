@@ -392,6 +392,7 @@ def test_orders_are_the_same_for_the_same_seed() -> None:
     assert sum(revenue.orders for revenue in one.revenue().values()) == 60_000
 
 
+@pytest.mark.long("spark_nats/demo/*")
 def test_what_is_lost_doubled_changed_or_added_is_found(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ from tests.servers import Server, ServerFactory
 pytestmark = pytest.mark.timeout(150)
 
 
-@pytest.mark.parametrize("simplified", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long("spark_nats/conditions/*", "spark_nats/errors.py")
+@pytest.mark.parametrize("simplified", [True, False])
 def test_the_sentence_stands_before_the_traceback(
     spark: SparkSession, nats_server: Server, tmp_path: Path, simplified: bool
 ) -> None:

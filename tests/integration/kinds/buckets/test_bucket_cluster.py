@@ -100,11 +100,10 @@ class Ledger:
         return wait_until(asked)
 
 
+@pytest.mark.long("spark_nats/kinds/buckets/*", "spark_nats/jetstream/*")
 @pytest.mark.promise("durability#one-volume-restored")
-@pytest.mark.parametrize(
-    "wipe", [pytest.param(False, marks=pytest.mark.long("spark_nats/jetstream/*")), True], ids=["stopped", "wiped"]
-)
-@pytest.mark.parametrize("history", [1, pytest.param(3, marks=pytest.mark.long("spark_nats/jetstream/*"))])
+@pytest.mark.parametrize("wipe", [False, True], ids=["stopped", "wiped"])
+@pytest.mark.parametrize("history", [1, 3])
 def test_a_follower_that_was_stopped_or_has_an_empty_disk_makes_no_value_old_and_hides_none(
     cluster: Cluster, unique: str, history: int, wipe: bool
 ) -> None:

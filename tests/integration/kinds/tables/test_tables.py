@@ -325,6 +325,7 @@ def test_an_account_that_holds_nothing_has_empty_tables(server_factory: ServerFa
     assert rows_of(server_factory(), table) == []
 
 
+@pytest.mark.long("spark_nats/kinds/tables/*")
 def test_what_takes_more_than_one_page_is_complete(server_factory: ServerFactory) -> None:
     server = server_factory()
     names = [f"S{i:03}" for i in range(600)]

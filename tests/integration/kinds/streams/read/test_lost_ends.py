@@ -486,8 +486,9 @@ def has_in_file(store: Path, payload: str) -> bool:
     return any(payload.encode() in file.read_bytes() for file in store.rglob("streams/S/msgs/*.blk"))
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*", races="members of a cluster that start from older disks")
 @pytest.mark.promise("durability#two-volumes-restored")
-@pytest.mark.parametrize("members", [2, pytest.param(3, marks=pytest.mark.long("spark_nats/kinds/*"))])
+@pytest.mark.parametrize("members", [2, 3])
 def test_members_of_a_cluster_that_come_back_older_lose_nothing_silently(
     tmp_path: Path, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp
         assert requests / (time.monotonic() - began) < (1 if listens else 20)
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*", "spark_nats/jetstream/consuming/*")
 def test_a_stopped_query_leaves_no_consumer_and_no_connection(spark, server, other_side, tmp_path):
     other_side.create_stream("S", ["s.>"])
     other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(6))

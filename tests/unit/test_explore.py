@@ -8,6 +8,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import example
 
 from tests.pages import ROOT
@@ -26,6 +27,7 @@ PROPERTIES = """
 """
 
 
+@pytest.mark.long("tests/explore.py")
 def test_a_find_is_printed_as_an_example_which_the_property_takes(tmp_path: Path) -> None:
     path = tmp_path / "test_numbers.py"
     path.write_text(textwrap.dedent(PROPERTIES))

@@ -649,9 +649,10 @@ def test_a_server_that_dies_and_stays_away_ends_a_read(
     assert "tried for 1 s" in error
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 @pytest.mark.parametrize(
     "stream",
-    [{"stream": "S"}, pytest.param({}, marks=pytest.mark.long("spark_nats/kinds/streams/write/*"))],
+    [{"stream": "S"}, {}],
     ids=["stream", "core"],
 )
 def test_a_server_that_dies_ends_a_write(

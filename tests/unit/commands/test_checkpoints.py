@@ -140,7 +140,7 @@ def damages(draw: st.DrawFn) -> bytes:
     return f"v1\n{HEAD}\n{json.dumps(document)}".encode()
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(damages(), st.booleans())
 @example(b"", True)
 @example(b"\xff\xfe", False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from string import Formatter
 
@@ -20,17 +20,22 @@ PARTS = {"protocol/control.py", "protocol/decoder.py", "client/subscriptions.py"
 OURS = {name for module in (errors, embedded) for name in vars(module) if name.endswith("Error")}
 
 
-def calls() -> Iterator[tuple[str, str, ast.Call]]:
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
     """The calls of the package: the file, the name, and the call."""
+    found = []
     for path in sorted(SPARK_NATS.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = str(getattr(node.func, "id", getattr(node.func, "attr", "")))
-                yield path.relative_to(SPARK_NATS).as_posix(), name, node
+                found.append((path.relative_to(SPARK_NATS).as_posix(), name, node))
+    return found
 
 
-def imported() -> Iterator[tuple[str, str, Condition]]:
-    """The conditions that the files of the package use: the file, the name, and the condition."""
+@cache
+def imported() -> dict[tuple[str, str], Condition]:
+    """The conditions that the files of the package use, by the file and the name."""
+    used = {}
     for path in sorted(SPARK_NATS.rglob("*.py")):
         file, modules, names = path.relative_to(SPARK_NATS).as_posix(), {}, []
         for node in ast.walk(tree := ast.parse(path.read_text())):
@@ -45,11 +50,8 @@ def imported() -> Iterator[tuple[str, str, Condition]]:
                 names.append((node.attr, getattr(modules["conditions"], node.attr)))
         for name, found in names:
             if isinstance(found, Condition):
-                yield file, name, found
-
-
-CALLS = list(calls())
-IMPORTED = {(file, name): condition for file, name, condition in imported()}
+                used[file, name] = found
+    return used
 
 
 def test_a_condition_has_the_code_that_its_name_says() -> None:
@@ -65,18 +67,18 @@ def test_the_page_has_every_condition_once_and_as_the_code_has_it() -> None:
 
 
 def test_every_condition_is_used() -> None:
-    assert set(CODES) == {condition.code for condition in IMPORTED.values()}
+    assert set(CODES) == {condition.code for condition in imported().values()}
 
 
 def test_a_condition_is_given_what_its_sentence_names() -> None:
-    for file, name, call in CALLS:
-        if condition := IMPORTED.get((file, name)):
+    for file, name, call in calls():
+        if condition := imported().get((file, name)):
             fields = {field for _, field, *_ in Formatter().parse(condition.template) if field is not None}
             assert not call.args
             assert {each.arg for each in call.keywords} == fields, f"{file}:{call.lineno}"
 
 
 def test_every_error_and_every_line_of_the_log_is_of_a_condition() -> None:
-    for file, name, call in CALLS:
+    for file, name, call in calls():
         if (name in OURS or name in ("warning", "info")) and file not in PARTS:
             assert not isinstance(call.args[0], ast.Constant | ast.JoinedStr), f"{file}:{call.lineno}"

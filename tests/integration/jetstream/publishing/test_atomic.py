@@ -543,6 +543,7 @@ def test_more_batches_at_once_than_a_stream_takes_wait_for_each_other(server_fac
     assert sorted(rows[0] for rows in stored.values()) == [100 * i for i in range(24)]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*", "spark_nats/jetstream/publishing/*")
 def test_spark_stores_each_partition_whole(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

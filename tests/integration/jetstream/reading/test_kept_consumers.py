@@ -381,6 +381,7 @@ def has(client: NatsPy, stream: str, consumers: int) -> Callable[[], bool]:
     return lambda: len(client.consumers(stream)) == consumers
 
 
+@pytest.mark.long("spark_nats/jetstream/*", races="elections, and the second in which a consumer has to move")
 @pytest.mark.parametrize("rests", [(), (1,)], ids=str)
 def test_in_a_cluster_consumers_are_moved_wherever_they_live(
     cluster: Cluster, replicated: NatsPy, unique: str, rests: tuple[int, ...]
@@ -440,7 +441,7 @@ def test_a_task_that_takes_no_more_rows_closes_what_it_reads_before_its_connecti
 ) -> None:
     """As one of a query with a LIMIT: behind it, nobody could have the consumer deleted, which would stay for 60 s."""
     nats_py.create_stream(unique)
-    fill(nats_py, unique, 50_000)
+    fill(nats_py, unique, 20_000)
     was_closed: list[bool] = []
     finish = PullConsumer.finish
 
@@ -452,6 +453,6 @@ def test_a_task_that_takes_no_more_rows_closes_what_it_reads_before_its_connecti
     reader = batch_reader(nats_server, stream=unique, minPartitions=1)
     (partition,) = reader.partitions()
     rows = reader.read(partition)
-    assert next(rows).num_rows < 50_000
+    assert next(rows).num_rows < 20_000
     rows.close()
     assert was_closed == [False]

@@ -586,6 +586,7 @@ def test_rows_of_a_replicated_bucket_are_of_one_revision(cluster: Cluster) -> No
         assert moment(cluster.urls, "MOMENTS", asOf=len(writer.log)) == writer.held(len(writer.log))
 
 
+@pytest.mark.long("spark_nats/kinds/buckets/*")
 def test_spark_reads_a_bucket_as_of_a_moment(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

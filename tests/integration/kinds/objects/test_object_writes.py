@@ -335,6 +335,7 @@ def test_a_sealed_store_and_a_full_one_say_why_they_take_nothing(
     assert contents(nats_server, unique) == {"a": b"x"}
 
 
+@pytest.mark.long("spark_nats/kinds/objects/*")
 def test_spark_writes_objects_in_a_batch_and_in_streaming(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

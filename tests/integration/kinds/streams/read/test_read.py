@@ -160,6 +160,7 @@ def read_parts(reader: Any, partitions: list[Any]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 @pytest.mark.promise("writing#stream-to-spark")
 def test_spark_reads_a_batch_of_several_partitions_as_it_was_sent(
     spark: SparkSession, nats_server: Server, corpus: Corpus

@@ -90,6 +90,7 @@ def test_a_query_begins_with_what_is_new_unless_told_otherwise(
     assert texts_of(query.rows(1)) == ["new"]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 def test_what_was_stored_before_is_among_all_that_is_available(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

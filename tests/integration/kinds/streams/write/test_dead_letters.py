@@ -289,7 +289,7 @@ BATCHES = st.lists(st.sampled_from(["good", "null", "star", "long", "other", "la
 
 @pytest.mark.promise("exactly-once#bad-rows")
 @settings(
-    max_examples=15,
+    max_examples=10,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(BATCHES, st.randoms(use_true_random=False))

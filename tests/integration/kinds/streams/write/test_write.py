@@ -290,6 +290,7 @@ def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
     assert "header" not in ids["header"]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 def test_batches_have_message_ids_only_if_asked(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
     from pyspark.sql.streaming.query import StreamingQuery
 
-MAX_LOOKS = 10
+MAX_SAMPLES = 10
 """Maximum number of micro-batches from which rates are computed."""
 MAX_PAUSE = 60.0
 """Maximum seconds between two micro-batches of a busy query; after a longer pause, the query counts as idle."""
@@ -128,7 +128,7 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
     Raises:
         NatsError: the query reads no NATS stream, or the server cannot be asked.
     """
-    return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MAX_LOOKS:]], options)
+    return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MAX_SAMPLES:]], options)
 
 
 def lag_of_progress(
@@ -252,7 +252,7 @@ def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamL
 def _busy(key: Key, looks: Sequence[LagSample]) -> list[LagSample]:
     """Return the latest samples between which the query was busy: always behind, and without a long pause."""
     found = [looks[-1]]
-    for look in reversed(looks[-MAX_LOOKS:-1]):
+    for look in reversed(looks[-MAX_SAMPLES:-1]):
         position, later = look.positions.get(key), found[0]
         if position is None or position.created != later.positions[key].created:
             break

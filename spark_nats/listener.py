@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_nats.conditions.others import LAG_UNKNOWN, QUERY_LAG
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
-from spark_nats.lag import MAX_LOOKS, QueryLag, lag_of_progress, sample_of
+from spark_nats.lag import MAX_SAMPLES, QueryLag, lag_of_progress, sample_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class LagListener(StreamingQueryListener):
         document = json.loads(event.progress.json)
         if not sample_of(document).positions:
             return
-        recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MAX_LOOKS))
+        recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MAX_SAMPLES))
         recent.append(document)
         try:
             lag = lag_of_progress(recent, self._options)

@@ -24,7 +24,7 @@ from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.lag import MAX_LOOKS, QueryLag, StreamLag, lag_of_progress, offset_of, sample_of
+from spark_nats.lag import MAX_SAMPLES, QueryLag, StreamLag, lag_of_progress, offset_of, sample_of
 from spark_nats.metrics import Measure
 from spark_nats.version import __version__
 
@@ -53,7 +53,9 @@ class _Query:
     running: bool = True
     batch: int | None = None  # the last completed micro-batch
     ended: float | None = None  # when that micro-batch ended, in seconds since 1970
-    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LOOKS))  # with NATS streams only
+    recent: deque[Mapping[str, Any]] = field(
+        default_factory=lambda: deque(maxlen=MAX_SAMPLES)
+    )  # with NATS streams only
 
 
 _NEVER: tuple[float, list[QueryLag]] = (-math.inf, [])

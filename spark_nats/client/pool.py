@@ -29,7 +29,7 @@ from spark_nats.errors import (
     ServerError,
 )
 
-TASK_ATTEMPTS = 60  # maximum attempts to connect in a row that a task makes, unless its options set another number
+MAX_TASK_RECONNECTS = 60  # maximum attempts to connect in a row in a task, unless its options set another number
 
 
 class _Pool:
@@ -44,7 +44,8 @@ class _Pool:
     def lend(self, options: ConnectionOptions, waits: bool) -> Connection | None:
         """Return an idle connection whose server is not known to be shutting down; None when there is none.
 
-        ``waits``: wait for the answer to a PING; else a missing answer is detected later, by :meth:`~.link.Link.check`.
+        ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.check` only sends it, and a later wait for
+        bytes detects that the answer is missing.
         """
         while True:
             with self._changed:
@@ -107,13 +108,13 @@ class _Pool:
 _pool = _Pool()
 
 
-def _forget() -> None:
+def _start_empty() -> None:
     """Start with an empty pool in a forked process, which must not use the connections of its parent."""
     global _pool
     _pool = _Pool()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_start_empty)
 
 
 @contextlib.contextmanager
@@ -136,7 +137,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
     _pool.give_back(connection)
 
 
-def keep(options: ConnectionOptions) -> Connection:
+def take(options: ConnectionOptions) -> Connection:
     """Return an idle connection, or a new one when there is none; the caller closes it."""
     return _pool.lend(options, waits=False) or connect(options)
 
@@ -200,7 +201,7 @@ class Lease:
                 else:
                     self.renew(error)
             else:
-                self.works()
+                self.succeeded()
                 return answer
 
     def read(self, reading: Callable[[Connection], Iterator[Result]]) -> Iterator[Result]:
@@ -215,8 +216,8 @@ class Lease:
             except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
                 self.renew(error)
 
-    def works(self) -> None:
-        """Note that the connection has delivered a result."""
+    def succeeded(self) -> None:
+        """Record that the connection has delivered a result."""
         self.retries.succeeded()
 
     def _connect(self, lost: Server | None) -> Connection:
@@ -242,7 +243,7 @@ def leased(options: ConnectionOptions, retries: RetryOptions, what: str, waits: 
 
     ``what`` names the task in the log; ``waits`` is that of :func:`borrow`.
     """
-    retries = replace(retries, attempts=retries.attempts or TASK_ATTEMPTS)
+    retries = replace(retries, attempts=retries.attempts or MAX_TASK_RECONNECTS)
     lease = Lease(options, Retries(retries, what, established=True), waits=waits)
     try:
         yield lease

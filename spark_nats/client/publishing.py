@@ -119,7 +119,7 @@ class CorePublisher:
     def _note_progress(self) -> None:
         before = self._confirmed
         if self.confirmed > before:
-            self._lease.works()
+            self._lease.succeeded()
             if self._on_processed is not None:
                 self._on_processed()
 

@@ -272,7 +272,7 @@ class _Check:
             replicas=known.replicas,
             persist_mode=known.persist_mode,
             duplicate_window=known.duplicate_window,
-            outlasts=known.knows_again(self._patience),
+            outlasts=known.still_knows_ids(self._patience),
             max_age=known.max_age,
             warnings=tuple(warnings),
             abilities=abilities,

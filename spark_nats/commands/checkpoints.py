@@ -18,7 +18,7 @@ from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
-from spark_nats.lag import MAX_LOOKS, Key, LagSample, is_ours, start_of
+from spark_nats.lag import MAX_SAMPLES, Key, LagSample, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
 
 
@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 
     began: float  # when, in seconds since 1970
     batches: dict[Key, Batch]  # what it has of each stream
-    reads: bool  # whether the query reads streams of NATS; there may be none yet
+    reads_nats: bool  # whether the query reads streams of NATS; there may be none yet
 
 
 class Checkpoint(NamedTuple):
@@ -35,9 +35,9 @@ class Checkpoint(NamedTuple):
 
     query: str  # its id
     # the last micro-batches that have ended, oldest first; the beginning of the query when none has
-    looks: tuple[LagSample, ...]
+    samples: tuple[LagSample, ...]
     batch: int  # number of the last micro-batch that has ended; -1 when none has
-    under_way: datetime | None  # when the next micro-batch was planned; None when none was
+    next_planned: datetime | None  # when the next micro-batch was planned; None when none was
 
 
 def read_checkpoint(location: str) -> Checkpoint:
@@ -56,23 +56,23 @@ def read_checkpoint(location: str) -> Checkpoint:
     batch = max(ended, default=-1)
     following = batch + 1
     under_way = files.planned(following) if following in planned else None
-    known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_LOOKS - 1 :]}
-    looks = [_look(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
-    if not looks and under_way is not None:
-        start = {key: start_of(batch, None) for key, batch in under_way.batches.items()}
-        ends = {key: batch.end for key, batch in under_way.batches.items()}
+    known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
+    samples = [_sample(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
+    if not samples and under_way is not None:
+        start = {key: start_of(part, None) for key, part in under_way.batches.items()}
+        ends = {key: part.end for key, part in under_way.batches.items()}
         positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
-        looks = [LagSample(under_way.began, under_way.began, start, positions, {})]
-    if not looks or (ended and batch not in known):
+        samples = [LagSample(under_way.began, under_way.began, start, positions, {})]
+    if not samples or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=location, batch=batch))
     last = known.get(batch, under_way)
-    if last is None or not last.reads:
+    if last is None or not last.reads_nats:
         raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
-    return Checkpoint(files.query(), tuple(looks[-MAX_LOOKS:]), batch, since)
+    return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 
 
-def _look(planned: Planned, before: Planned | None, ended: float) -> LagSample:
+def _sample(planned: Planned, before: Planned | None, ended: float) -> LagSample:
     begins = {key: batch.end for key, batch in before.batches.items()} if before else {}
     starts = {key: start_of(batch, begins.get(key)) for key, batch in planned.batches.items()}
     positions = {key: batch.end for key, batch in planned.batches.items()}
@@ -133,12 +133,12 @@ class _Files:
         return NatsError(conditions.CHECKPOINT_DAMAGED(batch=number, location=self._location, reason=why))
 
     def ended(self, number: int) -> float:
-        """Return when a micro-batch ended, in seconds since 1970."""
+        """Return when a micro-batch ended, in seconds since 1970; 0 when the file system does not say."""
         with self._errors():
             return float(self._fs.get_file_info(f"{self._root}/commits/{number}").mtime_ns or 0) / 1e9
 
     def query(self) -> str:
-        """Return the query's id."""
+        """Return the query's id; ``unknown`` when the metadata has none."""
         try:
             return printable(string_at(parse_object(self._text("metadata")), "id"))
         except ValueError:

@@ -30,7 +30,7 @@ def find(location: str, settings: Settings) -> Found:
         NatsError: the checkpoint cannot be read, or a request failed.
     """
     checkpoint = read_checkpoint(location)
-    where = (checkpoint.query, checkpoint.batch, checkpoint.looks, settings)
+    where = (checkpoint.query, checkpoint.batch, checkpoint.samples, settings)
     before = lag_of_samples(*where)
     clock.sleep(LOOK_AGAIN)
     return Found(checkpoint, with_growth(before, lag_of_samples(*where)))
@@ -43,11 +43,11 @@ def show(found: Found, console: Console) -> None:
     console.facts(
         {
             "query": lag.query,
-            "last ended": f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.looks[-1].ended)} ago"
+            "last ended": f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
             if lag.batch >= 0
             else "none",
-            "under way": f"micro-batch {lag.batch + 1}, since {seconds_shown(now - checkpoint.under_way.timestamp())}"
-            if checkpoint.under_way
+            "under way": f"micro-batch {lag.batch + 1}, since {seconds_shown(now - planned.timestamp())}"
+            if (planned := checkpoint.next_planned)
             else "none",
         }
     )

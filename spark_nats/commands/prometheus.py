@@ -16,7 +16,7 @@ def exposition(found: Found) -> str:
     """Return the lag of a query as gauges; an unknown value has no line."""
     checkpoint, lag = found
     query = {QUERY: lag.query}
-    ended = checkpoint.looks[-1].ended if lag.batch >= 0 else None
+    ended = checkpoint.samples[-1].ended if lag.batch >= 0 else None
     lines = [
         *_gauge(BATCH, [(query, lag.batch)]),
         *_gauge(BATCH_ENDED, [(query, ended)]),

@@ -11,7 +11,7 @@ from spark_nats.conditions import Condition
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import StreamInfo, describe_state, state_in
+from spark_nats.jetstream.streams import StreamInfo, describe_stream, state_in
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.stream_configs import RequestedConfig, differences, nearest_field
@@ -54,7 +54,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
     """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
-        said, of = describe_state(info.name), ", ".join(found)
+        said, of = describe_stream(info.name), ", ".join(found)
         if (fact := differs(said, of)) not in _said:
             _said.add(fact)
             at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))

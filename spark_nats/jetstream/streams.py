@@ -14,10 +14,11 @@ from spark_nats.protocol.keyvalue import bucket_of, store_of
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # a stream's retention: when it removes messages
 FILE, MEMORY, ASYNC = "file", "memory", "async"
-"""The values of a stream's ``storage``; and of its ``persist_mode``, unless that is ``default``."""
+"""``FILE`` and ``MEMORY`` are the values of a stream's ``storage``; ``ASYNC`` is one of its ``persist_mode``."""
 _SURE = 0.5  # share of a stream's duplicate_window that is relied on; the rest is for messages on their way
 _LED_SINCE = ("cluster", "leader_since")
-_LEASE = 3.0  # seconds for which no other leader is elected: servers wait at least four for the present one
+_LEASE = 3.0
+"""Seconds for which a replica certainly elects no other leader after it has heard from one; it waits at least four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,13 @@ class StreamInfo:
         subjects: the subjects on which it listens.
         config: its whole configuration.
         time: when the server reported this, in nanoseconds since 1970; 0 where it does not report the time.
-        leader: name of the server that leads it; empty where there is no cluster.
-        first_time: when the first message was stored, likewise; 0 when the stream is empty.
-        last_time: when the last message was stored that there ever was, likewise; 0 when there was none.
+        leader: name of the server that leads it; empty where there is no leader, or no cluster.
+        first_time: when the first message was stored, in nanoseconds since 1970; 0 when the stream is empty.
+        last_time: when the message ``last_sequence`` was stored, in nanoseconds since 1970; 0 when there was none.
         led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it is not reported.
         consumers: how many consumers it has.
-        undisputed: whether the leader has just heard from all other replicas, so that no other server leads.
+        undisputed: whether all other replicas are up to date and the leader has just heard from them, so that no other
+            server leads.
     """
 
     name: str
@@ -79,7 +81,7 @@ class StreamInfo:
 
     @property
     def persist_mode(self) -> str:
-        """When acknowledged messages are written to the file: ``default``, before; or ``async``, some time after."""
+        """Whether a message is written to the file before its acknowledgement (``default``) or later (``async``)."""
         return ASYNC if self.config.get("persist_mode") == ASYNC else "default"
 
     @property
@@ -113,18 +115,18 @@ class StreamInfo:
         if isinstance(external, dict) and (prefix := str(external.get("api", ""))):
             domain = domain_of(prefix)
             where = f" in domain {domain!r}" if domain else f" behind the API {prefix!r}"
-        return f"{describe_state(str(mirror.get('name', '')))}{where}"
+        return f"{describe_stream(str(mirror.get('name', '')))}{where}"
 
-    def knows_again(self, seconds: float) -> bool:
-        """Tell whether the stream certainly still remembers the id of a message that was published ``seconds`` ago."""
-        return 0 <= seconds < self.duplicate_window * _SURE
+    def still_knows_ids(self, age: float) -> bool:
+        """Tell whether the stream certainly still knows the ids of messages that were published ``age`` seconds ago."""
+        return 0 <= age < self.duplicate_window * _SURE
 
-    def messages_from(self, sequence: int) -> int:
-        """Return how many messages there are from a sequence on, deleted ones included."""
+    def sequences_from(self, sequence: int) -> int:
+        """Return how many sequences the stream has from this one on, those of deleted messages included."""
         return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))
 
 
-def describe_state(stream: str) -> str:
+def describe_stream(stream: str) -> str:
     """Describe a stream by its name: as a stream, a bucket or an object store."""
     if store := store_of(stream):
         return f"object store {store!r}"
@@ -184,8 +186,8 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     While a stream has no leader, any server with a replica answers with what that holds: nothing at all when the server
     has just come back with an empty disk. Such an answer names no leader, and is not believed.
 
-    A leader that was paused, or is cut off, answers too. It is not believed unless it has heard from most of the others
-    lately.
+    A leader that was paused, or is cut off, answers too. It is not believed unless it and the replicas that it has
+    heard from lately are a majority.
     """
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):

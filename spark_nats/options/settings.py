@@ -22,7 +22,7 @@ from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
 
 Known = Mapping[str, Option]
-"""All options, by their names in lower case."""
+"""The options that may be set, by their names in lower case."""
 
 CONNECTION: Known = {
     row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in options_of(group).values()
@@ -41,7 +41,8 @@ class Settings:
     """The values of options."""
 
     given: Mapping[str, Any] = field(repr=False)  # of the options that were set, by name
-    values: Mapping[str, Any] = field(repr=False)  # of the options that were set or that a context has, by name
+    # of these and of a context, by name; with ``apiPrefix`` where ``domain`` is among them
+    values: Mapping[str, Any] = field(repr=False)
     connection: ConnectionOptions  # how to connect
     retries: RetryOptions  # how long and how often to retry
 
@@ -55,7 +56,8 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
     """Read the values of options, and the files that they name.
 
     Raises:
-        OptionError: an option is unknown, has an invalid value, or contradicts another in every kind of query.
+        OptionError: an option is unknown, has an invalid value, needs an option that is missing, or contradicts
+            another one, whatever the kind of the query.
     """
     given: dict[str, Any] = {}
     if (name := of_a_table(options)) is not None:  # before any other error
@@ -68,11 +70,11 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
             raise OptionError(instead_of_path(value))
         elif name.lower() not in SPARKS_OWN:
             raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
-    _contradict(given, known)
+    _check_contradictions(given, known)
     values = given
     if "context" in given:
         values = {**given, **_of_context(given)}
-        _contradict(values, known)
+        _check_contradictions(values, known)
     for name in values:
         needed = known[name.lower()].needs
         if needed and not any(other in values for other in needed):
@@ -86,7 +88,7 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
 
 
 def connection_options(**options: str) -> ConnectionOptions:
-    """Return the settings of a connection from options, with their names in docs/options.md, for use without Spark.
+    """Return the settings of a connection from options, named as in docs/options.md, for use without Spark.
 
     Raises:
         OptionError: an option is unknown, is not about the connection, has an invalid value, or contradicts another.
@@ -95,7 +97,9 @@ def connection_options(**options: str) -> ConnectionOptions:
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
-    """Return server URLs as options, with the credentials of the first URL in options that Spark's plans do not show.
+    """Return server URLs as options; the credentials of the first URL become options of their own.
+
+    Spark's plans hide the ``password`` and the ``token`` among them.
 
     Raises:
         ValueError: a URL is invalid, or a later URL has other credentials.
@@ -108,7 +112,7 @@ def options_of_urls(urls: str) -> dict[str, str]:
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
 
 
-def _contradict(given: Mapping[str, Any], known: Known) -> None:
+def _check_contradictions(given: Mapping[str, Any], known: Known) -> None:
     for name in given:
         for other in known[name.lower()].excludes:
             if other in given:
@@ -117,8 +121,8 @@ def _contradict(given: Mapping[str, Any], known: Known) -> None:
 
 def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a context by option name, without those that options override."""
-    said = Connecting(**values_of(Connecting, given))
-    found = said.context or {}
+    connecting = Connecting(**values_of(Connecting, given))
+    found = connecting.context or {}
     for group in TOGETHER:
         if any(name in given for name in group):
             found = {name: text for name, text in found.items() if name not in group}
@@ -126,7 +130,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, text in found.items():
         try:
             if name == "servers":
-                values[name] = _servers_of_context(text, said, given)
+                values[name] = _servers_of_context(text, connecting, given)
             elif name not in given:
                 values[name] = CONNECTION[name.lower()].read(text)
         except ValueError as error:
@@ -134,10 +138,11 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _servers_of_context(url: str, said: Connecting, given: Mapping[str, Any]) -> tuple[Server, ...]:
-    """Return the servers of a context, whose URL may have a login, because no plan shows it.
+def _servers_of_context(url: str, connecting: Connecting, given: Mapping[str, Any]) -> tuple[Server, ...]:
+    """Return the servers in a context's URL, which, unlike the option ``servers``, may have a login: no plan shows it.
 
-    The option ``servers`` replaces them, and keeps the login and the demand for TLS in the URL of the context.
+    Options for the login replace that login. If the option ``servers`` is set, return its servers, with the login of
+    the context's URL, and with TLS if that URL demands it.
     """
     servers = parse_servers(url)
     if any(name in given for name in LOGINS):
@@ -145,4 +150,4 @@ def _servers_of_context(url: str, said: Connecting, given: Mapping[str, Any]) ->
     if "servers" not in given:
         return servers
     login, tls = servers[0].credentials, servers[0].tls  # TLS is demanded of all servers or of none
-    return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in said.servers)
+    return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in connecting.servers)

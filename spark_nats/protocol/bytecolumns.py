@@ -6,8 +6,8 @@ larger buffer) or *packed* (one contiguous buffer and ``n + 1`` offsets, which i
 Numbers are read eight characters at a time, as one word of 64 bits: "SIMD within a register" (SWAR), as described by
 Daniel Lemire, "Quickly parsing eight digits" (2018), and applied here to a NumPy array of words.
 
-The benchmark's row "codec: decode JetStream deliveries" guards their cost and, for payloads that look like messages,
-"codec: decode payloads full of CRLF and fake frames".
+The benchmark's row "codec: decode JetStream deliveries" guards their cost, and "codec: decode payloads full of CRLF and
+fake frames" guards it for payloads that look like messages.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def flags_of(column: pa.BooleanArray) -> Mask:
     return flags
 
 
-def strings(values: Sequence[bytes]) -> pa.BinaryArray:
+def byte_strings(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return a column of byte strings."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
     return pa.Array.from_buffers(
@@ -93,7 +93,7 @@ def strings(values: Sequence[bytes]) -> pa.BinaryArray:
 
 def texts(values: Sequence[str]) -> pa.StringArray:
     """Return a column of texts."""
-    return strings([value.encode() for value in values]).view(pa.string())
+    return byte_strings([value.encode() for value in values]).view(pa.string())
 
 
 def repeated(text: str, rows: int) -> pa.StringArray:
@@ -149,7 +149,7 @@ def load_words(buffer: Bytes, position: Positions) -> npt.NDArray[np.uint64]:
 
 
 def words_of(text: bytes) -> list[tuple[int, np.uint64]]:
-    """Return eight bytes or more as words with their positions, as :func:`load_words` does; the last may overlap."""
+    """Split eight bytes or more into words, each with its position; the last may overlap the one before it."""
     places = [*range(0, len(text) - 8, 8), len(text) - 8]
     return [(i, np.uint64(int.from_bytes(text[i : i + 8], "little"))) for i in places]
 
@@ -158,8 +158,8 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
     """Parse the ASCII decimal number in each span.
 
     Returns:
-        The values, and a mask of the spans that are numbers: one to nineteen digits and nothing else. The value of a
-        span that is not a number is undefined.
+        The values, and a mask of the spans that are numbers: one to nineteen digits and nothing else, below
+        2**63. The value of a span that is not a number is undefined.
     """
     if len(start) == 0:
         return _NO_POSITIONS, np.empty(0, np.bool_)
@@ -188,12 +188,12 @@ def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positio
     """Parse the ASCII decimal number that ends at each position; positions are at least 8.
 
     Returns:
-        The value of up to eight last digits, and their number: 0 where there is no number, 8 where there are eight
-        digits or more.
+        The value of the last digits, eight at most, and how many they are: 0 where there is none, 8 where there are
+        eight or more.
     """
     word = load_words(buffer, end - 8) ^ _ZEROS
     other = (((word & ~_HIGH_BITS) + _OVER_NINE) | word) & _HIGH_BITS  # marks the bytes that are not digits
-    other |= other >> np.uint64(8)  # and from here on every byte before one as well
+    other |= other >> np.uint64(8)  # these three shifts also mark every byte before such a byte
     other |= other >> np.uint64(16)
     other |= other >> np.uint64(32)
     marks = other >> np.uint64(7)
@@ -203,9 +203,9 @@ def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positio
 
 
 def _fold_digits(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Combine eight digit values into a number, the most significant in the lowest byte: pairs, then fours, then all.
+    """Combine eight digit values into a number, the most significant in the lowest byte.
 
-    Three multiplications, after Lemire (see the head of this module).
+    First into four pairs, then all of them, by three multiplications, after Lemire (see the head of this module).
     """
     word = word * np.uint64(10) + (word >> np.uint64(8))
     low = (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
@@ -214,7 +214,7 @@ def _fold_digits(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return folded
 
 
-class Fields(NamedTuple):
+class Separators(NamedTuple):
     """Where the separators stand in each row of a packed column."""
 
     position: Positions  # of all separators in the packed buffer
@@ -226,18 +226,18 @@ class Fields(NamedTuple):
         return np.repeat(np.arange(len(self.per_row)), self.per_row)
 
     def at(self, k: int | Positions) -> Positions:
-        """Return the position of each row's ``k``-th separator (undefined where it has fewer)."""
+        """Return the position of each row's separator ``k``, counted from 0 (undefined where it has fewer)."""
         if len(self.position) == 0:
             return np.zeros(len(self.first), np.int64)
         found: Positions = self.position[np.minimum(self.first + k, len(self.position) - 1)]
         return found
 
 
-def split(is_separator: Mask, offsets: Positions) -> Fields:
+def split(is_separator: Mask, offsets: Positions) -> Separators:
     """Find the separators of each row of a packed column, in which ``is_separator`` marks them."""
     rows = len(offsets) - 1
     if rows == 0:
-        return Fields(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS)
+        return Separators(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS)
     width = len(is_separator) // rows
     if width and (offsets[1:] - offsets[:-1] == width).all():
         # Rows of equal length often have the same layout, as acknowledgement subjects do: then one search is enough.
@@ -245,7 +245,7 @@ def split(is_separator: Mask, offsets: Positions) -> Fields:
         if (grid == grid[0]).all():
             layout = np.flatnonzero(grid[0])
             position = (offsets[:-1, np.newaxis] + layout).ravel()
-            return Fields(position, np.arange(rows) * len(layout), np.full(rows, len(layout)))
+            return Separators(position, np.arange(rows) * len(layout), np.full(rows, len(layout)))
     position = np.flatnonzero(is_separator)
     each, rest = divmod(len(position), rows)
     # Otherwise nearly always each row has the same number of separators: then a check of that replaces the search.
@@ -255,9 +255,9 @@ def split(is_separator: Mask, offsets: Positions) -> Fields:
         and (position[::each] >= offsets[:-1]).all()
         and (position[each - 1 :: each] < offsets[1:]).all()
     ):
-        return Fields(position, np.arange(rows) * each, np.full(rows, each))
+        return Separators(position, np.arange(rows) * each, np.full(rows, each))
     bounds = np.searchsorted(position, offsets)
-    return Fields(position, bounds[:-1], np.diff(bounds))
+    return Separators(position, bounds[:-1], np.diff(bounds))
 
 
 def rows_with(marked: Positions, offsets: Positions) -> Mask:

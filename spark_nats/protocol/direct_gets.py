@@ -99,7 +99,7 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tupl
     others = [(answers.header_at(i), answers.payload_at(i)) for i in np.flatnonzero(~stored).tolist()]
     if others:
         answers, offsets = answers.take(stored), offsets[:-1][stored]
-        lines = bytecolumns.Fields(lines.position, lines.first[stored], lines.per_row[stored])
+        lines = bytecolumns.Separators(lines.position, lines.first[stored], lines.per_row[stored])
     else:
         offsets = offsets[:-1]
     both = zip(_value(lines, 4, _SEQUENCE), _value(lines, 1, _PREVIOUS), strict=True)
@@ -123,7 +123,7 @@ def is_single(header: bytes) -> bool:
     return _SEQUENCE in header
 
 
-def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Fields) -> bytecolumns.Mask:
+def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Separators) -> bytecolumns.Mask:
     """Return a mask of the blocks that end with the added lines."""
     found = lines.per_row >= _ADDED_LINES
     if len(data) < 8 or not found.any():
@@ -135,7 +135,9 @@ def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Fields) -> byte
     return found
 
 
-def _value(lines: bytecolumns.Fields, line: int, name: bytes) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
+def _value(
+    lines: bytecolumns.Separators, line: int, name: bytes
+) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
     """Return where the value of an added line begins and ends; lines are counted from the end, the empty one is 0."""
     end = lines.per_row - 1 - line
     return lines.at(end - 1) + 1 + len(name), lines.at(end) - 1

@@ -13,10 +13,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import strings
+from spark_nats.protocol.bytecolumns import byte_strings
 
 _BINARY = pa.binary()
-_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
+_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = byte_strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
 
 
 def encode_messages(

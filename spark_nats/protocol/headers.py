@@ -24,7 +24,7 @@ VERSION = b"NATS/1.0"
 MAX_BLOCK_SIZE = 65535  # bytes of a header block that a stream stores
 EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
 CONTROL_PREFIX = "Nats-"  # prefix of the headers that the server acts on
-# Headers that a server acts on.
+# Headers that the server, or a client of a KV bucket, acts on or writes.
 MSG_ID = "Nats-Msg-Id"  # the id by which a stream recognises a duplicate
 EXPECTED_STREAM = "Nats-Expected-Stream"  # the only stream that may store the message
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # sequence that the subject's last message must have
@@ -32,20 +32,22 @@ EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id that the stream's last m
 TTL = "Nats-TTL"  # how long the stream keeps the message (ADR-43)
 INCREMENT = "Nats-Incr"  # the increment of a counter; such a message has no payload (ADR-49)
 OPERATION = "KV-Operation"  # deletes or purges the key of a KV bucket
-MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a marker that a subject is empty
+MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a delete marker for a subject (ADR-43)
 ROLLUP = "Nats-Rollup"  # which messages this one replaces
 OF_SUBJECT = "sub"  # value of ROLLUP: all messages of its subject
-PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes when the server leaves it out
-REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # of a request; an older server refuses it
+PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes, where the server leaves the payload out
+REQUIRED_API_LEVEL = (
+    "Nats-Required-Api-Level"  # the API level that a request needs; a server with a lower one refuses the request
+)
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
-BATCH_BYTES = 94  # most bytes that :func:`number_batch` adds to a block, with an id of 16 characters
+BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to a message, with an id of 16 characters
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = bytecolumns.texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
 _NO_ROWS: bytecolumns.Positions = np.empty(0, np.int64)
-_FIRST = bytecolumns.integers(np.zeros(1, np.int32))[0]
+_FIRST_UNIT = bytecolumns.integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = bytecolumns.booleans(np.array([False, True]))
 _NEVER = bytecolumns.texts(["never"])[0]
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
@@ -53,7 +55,7 @@ _UNITS = bytecolumns.texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
 _MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 292 years ahead
 _INCREMENT = r"^[+-]?[0-9]+$"
-SHOWN = 40  # characters of an invalid value that an error quotes
+MAX_QUOTED = 40  # characters of an invalid value that an error quotes
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
@@ -133,13 +135,13 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
     values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, *_strip(data, colon + 1, end)))
     replaced = np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else _NO_ROWS
-    if _any_repeats(row, _looks(names), rows):
+    if _any_repeats(row, _name_hashes(names), rows):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
     return HeaderColumn(_maps(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
 
 
-def _looks(names: pa.StringArray) -> bytecolumns.Positions:
+def _name_hashes(names: pa.StringArray) -> bytecolumns.Positions:
     """Return a cheap hash of each name, from its length and both its ends: different hashes mean different names."""
     data, offsets = bytecolumns.packed(names)
     first, last = data[offsets[:-1]].astype(np.int64), data[offsets[1:] - 1]
@@ -190,10 +192,10 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
     is_first = np.ones(len(key), np.bool_)
     is_first[1:] = np.diff(key[order]) != 0
     # The entry of a repeated name stands where its first line stood, and holds the values of all its lines.
-    leader = np.empty(len(key), np.int64)
-    leader[order] = order[is_first][np.cumsum(is_first) - 1]
-    together = np.argsort(leader, kind="stable")
-    entries, lengths = np.unique(leader, return_counts=True)
+    first_line = np.empty(len(key), np.int64)
+    first_line[order] = order[is_first][np.cumsum(is_first) - 1]
+    together = np.argsort(first_line, kind="stable")
+    entries, lengths = np.unique(first_line, return_counts=True)
     lists = pa.ListArray.from_arrays(
         bytecolumns.integers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
         values.take(bytecolumns.integers(together)),
@@ -202,7 +204,7 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
 
 
 def _any_repeats(row: bytecolumns.Positions, code: bytecolumns.Positions, rows: int) -> bool:
-    """Return whether a code repeats within a row, by comparing each line with as many later ones as a row has."""
+    """Return whether a code may repeat within a row: yes, unchecked, if a row has more than ``_MANY_HEADERS`` lines."""
     most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
     if most > _MANY_HEADERS:
         return True  # grouping by sorting finds out as well
@@ -273,7 +275,7 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
     def say(row: int) -> str:
         wrong, rule = next((wrong, rule) for wrong, rule in checks if row in lines.row[wrong])
         name = lines.name[int(np.flatnonzero(wrong & (lines.row == row))[0])].as_py()
-        return f"{rule}: {name[:SHOWN]!r}{'…' * (len(name) > SHOWN)}" if name else rule
+        return f"{rule}: {name[:MAX_QUOTED]!r}{'…' * (len(name) > MAX_QUOTED)}" if name else rule
 
     return Violation(wrong_rows, say)
 
@@ -315,8 +317,8 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
     return block.cast(pa.binary())
 
 
-def find_value_violation(values: pa.Array) -> Violation | None:
-    """Return the values of a string column that no header may have, and the rule that they break; nulls pass."""
+def find_id_violation(values: pa.Array) -> Violation | None:
+    """Return the values of a string column that cannot be message ids, and the rule that they break; nulls pass."""
     data, offsets = bytecolumns.packed(values)
     wrong = bytecolumns.rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
     return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
@@ -347,7 +349,7 @@ class Encoded(NamedTuple):
 
 
 def encode_ttls(ttls: pa.Array) -> Encoded:
-    """Return lifetimes as values of :data:`TTL`, in whole seconds, because the server counts no others (ADR-43).
+    """Return lifetimes as values of :data:`TTL`, in whole seconds, rounded down: the server counts no others (ADR-43).
 
     Args:
         ttls: column of strings, each a number with the unit ``ms``, ``s``, ``m`` or ``h``, a whole number of seconds,
@@ -357,7 +359,7 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
     never = pc.equal(text, _NEVER)
     found = pc.extract_regex(text, _DURATION)
     number, unit = found.flatten()
-    factor = _SECONDS[bytecolumns.values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
+    factor = _SECONDS[bytecolumns.values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST_UNIT))]
     with np.errstate(invalid="ignore"):  # in rows without a number
         seconds = np.floor(bytecolumns.floats_of(number.cast(pa.float64())) * factor)
         wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
@@ -367,8 +369,10 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
     )
     wrong &= ~bytecolumns.flags_of(pc.fill_null(never, _FALSE))
     rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
-    shown = bytecolumns.integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(pa.string())
-    return Encoded(pc.if_else(never, text, shown), _shown(text, wrong, rule))
+    seconds_text = bytecolumns.integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(
+        pa.string()
+    )
+    return Encoded(pc.if_else(never, text, seconds_text), _violation_of(text, wrong, rule))
 
 
 def encode_revisions(revisions: pa.Array) -> Encoded:
@@ -376,16 +380,16 @@ def encode_revisions(revisions: pa.Array) -> Encoded:
     revisions = revisions.cast(pa.int64())
     text = revisions.cast(pa.string())
     rule = "it must be a sequence, or 0 for a subject that has no message"
-    return Encoded(text, _shown(text, bytecolumns.values_of(revisions) < 0, rule))
+    return Encoded(text, _violation_of(text, bytecolumns.values_of(revisions) < 0, rule))
 
 
 def encode_increments(increments: pa.Array) -> Encoded:
     """Return integers, or whole numbers of any size as strings, as values of :data:`INCREMENT`; null for none."""
     text = increments.cast(pa.string())
     wrong = ~bytecolumns.flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
-    return Encoded(text, _shown(text, wrong, "it must be a whole number"))
+    return Encoded(text, _violation_of(text, wrong, "it must be a whole number"))
 
 
-def _shown(values: pa.StringArray, wrong: bytecolumns.Mask, rule: str) -> Violation | None:
+def _violation_of(values: pa.StringArray, wrong: bytecolumns.Mask, rule: str) -> Violation | None:
     """Return the wrong rows as a violation that quotes their values."""
-    return find_violation(values, wrong, lambda value: f"is {value[:SHOWN]!r}; {rule}")
+    return find_violation(values, wrong, lambda value: f"is {value[:MAX_QUOTED]!r}; {rule}")

@@ -18,7 +18,7 @@ _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
 _FORBIDDEN[[0x7F, ord("*"), ord(">")]] = True
 _DOT = ord(".")
-_POINT = bytecolumns.strings([b"."])[0]
+_POINT = bytecolumns.byte_strings([b"."])[0]
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class SubjectMatcher:
                 shaped.setdefault(_Shape(len(tokens), is_open, stars), []).append(key)
             else:
                 literals.append(key)
-        self._literals = bytecolumns.strings(literals)
+        self._literals = bytecolumns.byte_strings(literals)
         self._beginnings: list[bytes] = []
         self._shaped: list[tuple[_Shape, pa.BinaryArray]] = []
         for shape, keys in shaped.items():
             if shape.is_open and not shape.stars and len(keys) <= _FEW:
                 self._beginnings += [key + b"." if key else b"" for key in keys]
             else:
-                self._shaped.append((shape, bytecolumns.strings(keys)))
+                self._shaped.append((shape, bytecolumns.byte_strings(keys)))
 
     def match(self, subjects: pa.BinaryArray) -> bytecolumns.Mask:
         """Return a mask of the subjects that a filter matches.
@@ -120,7 +120,7 @@ def _match_shape(
     keys: pa.BinaryArray,
     data: bytecolumns.Bytes,
     offsets: bytecolumns.Positions,
-    dots: bytecolumns.Fields,
+    dots: bytecolumns.Separators,
 ) -> bytecolumns.Mask:
     """Return a mask of the subjects that have the shape's number of tokens, and its literal tokens in ``keys``."""
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1

@@ -35,7 +35,7 @@ from spark_nats.jetstream.reading.stored import is_among, known_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.bytecolumns import Mask, strings, texts
+from spark_nats.protocol.bytecolumns import Mask, byte_strings, texts
 from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
     EXPECTED_REVISION,
@@ -105,7 +105,7 @@ class BatchPublisher:
             if self._lease.connection.lame_duck:
                 self._lease.move()
             refused = self._exchange(self._lease.connection, batch)
-            self._lease.works()
+            self._lease.succeeded()
             if refused is None or self._was_refused_for_itself(batch, refused):
                 return True
         except PublishError:
@@ -221,7 +221,7 @@ class BatchPublisher:
     def _was_stored(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored, if the stream may have forgotten its message ids since."""
         state = self._state()
-        if state.knows_again(clock.monotonic() - since):
+        if state.still_knows_ids(clock.monotonic() - since):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._lease.ask(
             lambda connection: read_back(JetStream(connection, self._api_prefix), self._began, state)
@@ -275,8 +275,8 @@ class BatchPublisher:
         It sends a batch with that id, whose second message has a header that no batch may have. So the batch cannot be
         stored, and it is refused for what is wrong with the first message, if anything is.
         """
-        headers = strings([encode_block({MSG_ID: message_id}), encode_block({EXPECTED_MSG_ID: clock.token(16)})])
-        probe = _together(texts([subject] * 2), strings([b""] * 2), headers)
+        headers = byte_strings([encode_block({MSG_ID: message_id}), encode_block({EXPECTED_MSG_ID: clock.token(16)})])
+        probe = _together(texts([subject] * 2), byte_strings([b""] * 2), headers)
         began = clock.monotonic()
         while True:
             refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
@@ -311,7 +311,7 @@ class BatchPublisher:
     def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
         """Return the first row that expects a wrong last message, and why; ``number`` and ``reason`` if none does."""
         js = JetStream(self._lease.connection, self._api_prefix)
-        blocks = strings([batch.header(i) for i in range(batch.size)])
+        blocks = byte_strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
             if value is not None:
                 last = last_sequence(js, self._name, [str(batch.subjects[row])])

@@ -2,8 +2,8 @@
 
 A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`). The
 publisher awaits the answers to such rows before it sends others, and a resolver decides about each refused one. A
-standalone server checks the expectation before the message id, so a row that is sent again may conflict with itself; a
-cluster checks the message id first.
+stream with one replica checks the expectation before the message id, so a row that is sent again may conflict with
+itself; a stream with several replicas checks the message id first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from spark_nats.protocol.publish_acks import Verdict, expecting
 class Conflict(NamedTuple):
     """A row that was not stored, because its subject has another last message than it names."""
 
-    row: int
+    row: int  # its number
     subject: str  # the row's subject
     header: bytes  # its header block
     reason: str  # the server's words
 
 
 class Resolution(NamedTuple):
-    """The decision about a conflicting row."""
+    """The decision about a conflicting row; with none of these values, the row is skipped."""
 
     stored: bool = False  # whether an earlier attempt has stored it
     header: bytes | None = None  # header block with which it is sent again; None when it is not
@@ -47,10 +47,11 @@ ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 def resolve_conflicts(
     js: JetStream, ledger: PublishLedger, state: Callable[[JetStream], StreamInfo], resolve: ConflictResolver | None
 ) -> bool:
-    """Decide about the conflicting rows under way, each by itself; return whether anything is decided.
+    """Decide about the conflicting rows under way, each by itself; return whether one of them is no error.
 
-    A row that is decided is no conflict any more. ``resolve`` decides about rows that the stream does not have; they
-    are errors when it is None. ``state`` requests the stream's state.
+    That is a row that is stored already, skipped, or sent again, now or later. Any other row stays a conflict; its
+    reason says what it expected, or is the resolver's. ``resolve`` decides about rows whose message ids the stream does
+    not know; without a resolver, these rows are errors. ``state`` requests the stream's state.
     """
     flight = ledger.flight
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
@@ -77,7 +78,10 @@ def resolve_conflicts(
 
 
 def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
-    """Return a mask of the rows that a stream with one replica has stored, by their message ids."""
+    """Return a mask of the rows whose message ids the stream knows.
+
+    No row is marked when one has no id, or when the stream has several replicas and so has looked at the ids itself.
+    """
     if any(row.ids is None for row in rows) or (stream := state(js)).replicas > 1:
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])

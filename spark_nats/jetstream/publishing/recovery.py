@@ -114,9 +114,9 @@ class Recovery:
 
     # What may be stored
 
-    def knows_again(self, rows: Rows) -> bool:
+    def still_knows_ids(self, rows: Rows) -> bool:
         """Tell whether the stream certainly remembers the message ids of rows that were sent before."""
-        return not rows.since or (self.known is not None and self.known.knows_again(clock.monotonic() - rows.since))
+        return not rows.since or (self.known is not None and self.known.still_knows_ids(clock.monotonic() - rows.since))
 
     def wait_for_ids(self) -> None:
         """Log that rows wait until the stream forgets their message ids."""
@@ -140,7 +140,7 @@ class Recovery:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
         self._look_back(js, info, closely=True)
-        if all(map(self.knows_again, again)):
+        if all(map(self.still_knows_ids, again)):
             return parts
         return self._without_stored(js, info, parts)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.client.publishing import cut_into_parts
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, strings
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings
 
 
 class Rows(NamedTuple):
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
         if not others:
             return self
         changed = booleans(np.isin(self.numbers, list(headers)))
-        return self._replace(headers=pc.replace_with_mask(self.headers, changed, strings(others)))
+        return self._replace(headers=pc.replace_with_mask(self.headers, changed, byte_strings(others)))
 
 
 def count_of(parts: Iterable[Rows]) -> int:

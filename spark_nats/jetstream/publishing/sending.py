@@ -78,7 +78,7 @@ class Sender:
                     self._go_on()
                 return False
             rows, flight = self._queue[0], self.flight
-            if rows.again and not self.recovery.knows_again(rows):
+            if rows.again and not self.recovery.still_knows_ids(rows):
                 self._repeat()
             elif flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
@@ -166,7 +166,7 @@ class Sender:
             self.window.grow(len(stored.messages))
             self.last_stored = now
             if self.lease is not None:
-                self.lease.works()
+                self.lease.succeeded()
             if self.on_stored is not None:
                 self.on_stored()
 

@@ -243,7 +243,7 @@ class RangeReader:
                 now, cursor = self._look(js, cursor)  # the report includes what was removed since
                 cursor = self._judge(cursor.skip(made.begins), now)
             if self._placement.by_server:
-                matching = made.pending / max(1, info.messages_from(cursor.received))
+                matching = made.pending / max(1, info.sequences_from(cursor.received))
                 self._placement.begin(matching, info.average_size)
             if may_be_kept(js, info):
                 consumer.keep = lambda asked: keep(js, use, made, info.created, max(asked, used))

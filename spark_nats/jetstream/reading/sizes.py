@@ -70,7 +70,7 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     except (JetStreamError, NatsTimeoutError) as error:
         logger.info(NOT_MEASURED(stream=stream.name, reason=error).with_code)
     totals = np.cumsum(np.concatenate(sizes))
-    average = stream.bytes / max(1, stream.messages_from(0))
+    average = stream.bytes / max(1, stream.sequences_from(0))
     if len(totals):
         average = float(totals[-1]) / (reader.cursor.delivered - start)
     return Sizes(start, reader.cursor.delivered, np.concatenate(sequences), totals, average)

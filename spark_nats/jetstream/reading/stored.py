@@ -26,7 +26,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import first_new, judged
-from spark_nats.protocol.bytecolumns import Mask, flags_of, repeated, strings
+from spark_nats.protocol.bytecolumns import Mask, byte_strings, flags_of, repeated
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
@@ -62,7 +62,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         lost.append(
             f"messages that stream {stream.name!r} had stored behind sequence {since} are lost ({missing} of them)"
         )
-    ids = pa.concat_arrays(found) if found else strings([]).cast(pa.binary())
+    ids = pa.concat_arrays(found) if found else byte_strings([]).cast(pa.binary())
     return StoredIds(ids, "; ".join(lost))
 
 
@@ -141,4 +141,4 @@ def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
 
 def has_id_of(header: bytes, ids: pa.Array) -> bool:
     """Tell whether a header block contains one of the message ids, a string column, byte for byte."""
-    return bool(is_among(ids, header_values(strings([header]), MSG_ID).drop_null()).any())
+    return bool(is_among(ids, header_values(byte_strings([header]), MSG_ID).drop_null()).any())

@@ -62,7 +62,7 @@ from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucke
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
 from spark_nats.options.values import LATEST
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, strings, texts, to_text
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
 from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of
 from spark_nats.protocol.documents import to_datetime as time_of
 from spark_nats.protocol.headers import is_within_batch
@@ -211,7 +211,7 @@ class SnapshotBuffer:
         if self._ignore_deletes:
             chosen &= ~np.concatenate(self._deletions)
         if without:
-            others = strings(sorted(without))
+            others = byte_strings(sorted(without))
             chosen &= ~np.concatenate([flags_of(pc.is_in(each, others)) for each in self._subjects])
         self._file.seek(0)
         start = 0

@@ -18,8 +18,8 @@ PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message without
 
 _PUT, _DEL, _PURGE = range(3)
 _NAMES = bytecolumns.texts([PUT, DELETE, PURGE])
-_SAYS_PURGE, _SAYS_NO_DELETION = bytecolumns.strings([b"PURGE"]), bytecolumns.strings([b"PUT", b""])
-_EXPIRED, _REMOVED = bytecolumns.strings([b"MaxAge", b"Purge"]), bytecolumns.strings([b"Remove"])
+_SAYS_PURGE, _SAYS_NO_DELETION = bytecolumns.byte_strings([b"PURGE"]), bytecolumns.byte_strings([b"PUT", b""])
+_EXPIRED, _REMOVED = bytecolumns.byte_strings([b"MaxAge", b"Purge"]), bytecolumns.byte_strings([b"Remove"])
 _NO_KEY_BYTE = np.ones(256, np.bool_)
 _NO_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = False
 _DOT = ord(".")
@@ -55,7 +55,7 @@ def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
 
 def is_marker(header: bytes) -> bool:
     """Return whether the message of a header block deletes its key."""
-    return bool(_codes(bytecolumns.strings([header]))[0] != _PUT)
+    return bool(_codes(bytecolumns.byte_strings([header]))[0] != _PUT)
 
 
 def replace_all(messages: Messages) -> bytecolumns.Mask:

@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 from spark_nats.kinds.buckets.key_columns import DELETE, PURGE, PUT, find_key_violation
 from spark_nats.kinds.streams.write.columns import breaking
 from spark_nats.kinds.streams.write.schema import Refuse
-from spark_nats.protocol.bytecolumns import booleans, flags_of, integers, lengths_of, strings, texts, values_of
+from spark_nats.protocol.bytecolumns import booleans, byte_strings, flags_of, integers, lengths_of, texts, values_of
 from spark_nats.protocol.headers import OF_SUBJECT
 
 _OPERATIONS = texts([PUT, DELETE, PURGE])
 _PUT, _DELETE, _PURGE = _OPERATIONS
 _NULL = pa.nulls(1, pa.string())[0]
-_EMPTY = strings([b""])[0]
+_EMPTY = byte_strings([b""])[0]
 _NONE = integers(np.array([-1]))[0]
 _NO_TTL = (
     "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "

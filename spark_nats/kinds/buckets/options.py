@@ -51,7 +51,7 @@ class _Bucket(Group, section=WHAT):
     )
 
     @property
-    def create_bucket(self) -> RequestedConfig | None:
+    def requested_config(self) -> RequestedConfig | None:
         """The configuration of a bucket that is created if it does not exist; None when it must exist."""
         return None if self.create is None else bucket_config(self.bucket, self.create)
 
@@ -62,7 +62,8 @@ class _BucketRead(_Bucket, section=SECTION):
 
     keys: tuple[str, ...] = option(
         values.read_filters,
-        "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
+        "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them, "
+        "but only one with `asOf=latest`",
         absent=(),
     )
 
@@ -82,7 +83,7 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketScan(ReadOptions):
-    """What is read of a bucket's stream."""
+    """The options of a read of a bucket's changes, as those of a read of its stream."""
 
     bucket: str
     ignore_deletes: bool
@@ -95,12 +96,12 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
 
     def checked(self, given: Collection[str]) -> BucketScan:
-        """Return what is read of the bucket's stream."""
+        """Return these options, checked, as those of a read of the bucket's stream."""
         stream = stream_of(self.bucket)
         scan = self.as_a(
             BucketScan,
             streams=(stream,),
-            create=self.create_bucket or False,
+            create=self.requested_config or False,
             filters=tuple(map(key_filter, self.keys)),
             starting_offsets=self.starting_at(self.bucket, stream),
         )
@@ -109,8 +110,8 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketRows(WriteOptions):
-    """What is written to a bucket's stream."""
+class BucketStreamWrite(WriteOptions):
+    """The options of a write to a bucket, as those of a write to its stream."""
 
     bucket: str
     on_conflict: str
@@ -128,10 +129,10 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
         default=FAIL,
     )
 
-    def checked(self, given: Collection[str]) -> BucketRows:
-        """Return what is written to the bucket's stream."""
+    def checked(self, given: Collection[str]) -> BucketStreamWrite:
+        """Return these options, checked, as those of a write to the bucket's stream."""
         if self.deduplicate == EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
-        rows = self.as_a(BucketRows, streams=(stream_of(self.bucket),), create=self.create_bucket or False)
+        rows = self.as_a(BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False)
         rows.checked(given)
         return rows

@@ -93,7 +93,7 @@ class NatsBucketReader(DataSourceReader):
             borrow(options.connection) as connection,
             naming_bucket(js := JetStream(connection, options.api_prefix), options.bucket),
         ):
-            config = options.create_bucket
+            config = options.requested_config
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
             planned = self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from spark_nats.conditions import ConditionText
-from spark_nats.kinds.buckets.options import SKIP, BucketRows
+from spark_nats.kinds.buckets.options import SKIP, BucketStreamWrite
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
 from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
@@ -58,7 +58,7 @@ def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter
 
 def sink_of(options: WriteOptions) -> Sink:
     """Return the sink of these options: a bucket, a stream or core NATS."""
-    if not isinstance(options, BucketRows):
+    if not isinstance(options, BucketStreamWrite):
         return STREAM
     bucket = options.bucket
     convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))

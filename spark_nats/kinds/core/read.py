@@ -109,7 +109,7 @@ class NatsCoreReader(DataSourceReader):
             if partition.messages is not None:
                 connection.limit(subscription, partition.messages)
             connection.flush()  # so that the server reports a refusal at once
-            lease.works()
+            lease.succeeded()
             while (remaining := deadline - clock.monotonic()) > 0:
                 messages = connection.next(subscription, remaining)
                 if messages is not None:

@@ -121,4 +121,4 @@ def test_half_of_the_time_for_which_a_stream_knows_ids_is_left_to_messages_on_th
     seconds: float, certainly: bool
 ) -> None:
     config = {"duplicate_window": 120 * 10**9}
-    assert StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), config).knows_again(seconds) is certainly
+    assert StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), config).still_knows_ids(seconds) is certainly

@@ -469,7 +469,7 @@ def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
         '{"history": 5, "max_age": "24h", "limit_marker_ttl": "15m", "max_value_size": 1000, "compression": true}'
     )
     parsed = of_bucket(streaming, createBucket=requested)
-    config = parsed.create_stream if streaming else parsed.create_bucket
+    config = parsed.create_stream if streaming else parsed.requested_config
     assert config == {
         "name": "KV_CONFIG",
         "subjects": ["$KV.CONFIG.>"],
@@ -484,8 +484,8 @@ def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
         "deny_delete": True,
         "allow_direct": True,
     }
-    assert of_bucket(createBucket="false").create_bucket is None
-    kept = of_bucket(createBucket='{"max_age": "90d"}').create_bucket
+    assert of_bucket(createBucket="false").requested_config is None
+    kept = of_bucket(createBucket='{"max_age": "90d"}').requested_config
     assert kept is not None
     assert kept["max_age"] == 90 * 24 * 3600 * 10**9
 

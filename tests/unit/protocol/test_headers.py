@@ -15,7 +15,7 @@ from spark_nats.protocol.headers import (
     HeaderLines,
     encode_blocks,
     find_header_violation,
-    find_value_violation,
+    find_id_violation,
     flatten,
     parse_block,
     split_blocks,
@@ -363,5 +363,5 @@ class TestViolations:
     )
     def test_the_bad_values_of_a_column_are_found(self, values: list[str | None], before: int, after: int) -> None:
         bad = [i for i, v in enumerate(values) if v is not None and (v == "" or set(v) & {"\r", "\n"})]
-        found = broken(find_value_violation(sliced(pa.array(values, pa.string()), before, after)))
+        found = broken(find_id_violation(sliced(pa.array(values, pa.string()), before, after)))
         assert found == {i: "has a line break (CR or LF)" if values[i] else "is empty" for i in bad}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
-from spark_nats.client.pool import borrow, keep
+from spark_nats.client.pool import borrow, take
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
@@ -138,7 +138,7 @@ class Idling:
         return self._watch is not None
 
     def _begin_to_listen(self, places: Mapping[str, int]) -> Watch | None:
-        connection = keep(self._options.connection)
+        connection = take(self._options.connection)
         js = JetStream(connection, self._options.api_prefix)
         try:
             if self._has_room(js, len(places)):

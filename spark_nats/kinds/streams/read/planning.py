@@ -26,7 +26,7 @@ than a consumer, but a consumer has to be created and deleted (``make bench ARGS
 
 @dataclass(frozen=True)
 class StreamRange(Range, Partition):
-    """A range of a stream, which one partition can read.
+    """A range of a stream that can be one partition.
 
     Attributes:
         way: how it is read.
@@ -42,7 +42,7 @@ class StreamRange(Range, Partition):
 
 @dataclass(frozen=True)
 class FirstMessages(Partition):
-    """The first ``limit`` messages of ranges, one range after another, which one partition reads."""
+    """A partition with the first ``limit`` messages of its ranges, which its task reads one range after another."""
 
     ranges: tuple[StreamRange, ...]
     limit: int
@@ -51,9 +51,11 @@ class FirstMessages(Partition):
 def planned(
     start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
 ) -> list[StreamRange]:
-    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets.
+    """Return the ranges that a micro-batch reads.
 
-    In streams that are ``rewritten``, the next micro-batch reads what was stored in the place of lost messages.
+    They depend on its two offsets and the filters, and on nothing that only the driver's memory has, so a replay plans
+    the same ranges. Of a stream in ``rewritten``, this micro-batch leaves out what was stored in the place of lost
+    messages; the next one reads it.
     """
     found = []
     for name, stop in end.items():
@@ -62,8 +64,8 @@ def planned(
             continue
         first = stop.first
         earliest = begin is None or begin.end.earliest
-        # A start after ``since`` is a new query's: Spark asks for it again when it replays the first micro-batch. A
-        # start before ``since`` means that not all offsets of the query were kept.
+        # Usually the start is ``since``. It is after ``since`` when Spark replays the first micro-batch of a query,
+        # because Spark then requests the initial offset again. It is before ``since`` when not all offsets were kept.
         if begin is not None and begin.end.created == stop.end.created:
             first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
         created, following, last = stop.end.created, stop.end.next, stop.end.fingerprint
@@ -89,7 +91,7 @@ def for_retention(whole: StreamRange, retention: str | None, peek: bool = False)
 def mark_small_partitions(
     ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
 ) -> list[StreamRange]:
-    """Mark partitions that one direct get may read, or the first ``limit`` messages of them.
+    """Mark partitions that one direct get may read whole, or whose first ``limit`` messages it may read.
 
     ``sizes`` holds the average bytes of a message, for the streams that may be read like this.
     """
@@ -104,9 +106,9 @@ def mark_small_partitions(
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:
     """Cut ranges into partitions.
 
-    Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
-    ``min_partitions``, the largest pieces are cut further, so that all have about the same size. A piece has at least
-    one sequence.
+    Each range is cut into equal pieces (to within one sequence) of at most ``max_size`` sequences. When that gives
+    fewer than ``min_partitions``, the largest pieces are cut further, so that all have about the same size. A piece has
+    at least one sequence.
 
     Raises:
         NatsError: there would be more than :data:`MAX_PARTITIONS`.

@@ -13,7 +13,7 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, Entry, entry_of, make_bucket, what_holds
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import MessageAt, ask_each
-from spark_nats.jetstream.streams import StreamInfo, describe_state
+from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
@@ -61,7 +61,7 @@ def writable(
 def refuse_mirror(stream: StreamInfo) -> None:
     """Raise :class:`PublishError` if a stream is a mirror: it has no subjects, and stores only what its origin has."""
     if origin := stream.origin:
-        raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_state(stream.name), origin=origin))
+        raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:

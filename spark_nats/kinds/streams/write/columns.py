@@ -21,16 +21,16 @@ from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of,
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import (
-    BATCH_BYTES,
+    BATCH_HEADER_BYTES,
     BATCH_HEADERS,
     CONTROL_PREFIX,
     EXPECTED_REVISION,
     EXPECTED_STREAM,
     INCREMENT,
+    MAX_QUOTED,
     MSG_ID,
     OPERATION,
     ROLLUP,
-    SHOWN,
     TTL,
     Encoded,
     HeaderLines,
@@ -39,7 +39,7 @@ from spark_nats.protocol.headers import (
     encode_revisions,
     encode_ttls,
     find_header_violation,
-    find_value_violation,
+    find_id_violation,
     flatten,
     join_lines,
     no_headers,
@@ -224,7 +224,7 @@ class RowChecker:
 
     def sizes(self, rows: CheckedRows) -> Positions:
         """Return how many bytes each row has, including the batch headers of an atomic write."""
-        return rows.sizes + BATCH_BYTES if self._options.atomic else rows.sizes
+        return rows.sizes + BATCH_HEADER_BYTES if self._options.atomic else rows.sizes
 
     def check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not name another target than the one that is written to.
@@ -298,7 +298,7 @@ class RowChecker:
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse("headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
-        self._refuse("msg_id", find_value_violation(ids), lengths_of(ids), ids)
+        self._refuse("msg_id", find_id_violation(ids), lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
@@ -376,7 +376,7 @@ class BrokenRuleError(Exception):
         """Return the rule that a row breaks, and the value that breaks it."""
         rule = self.violation.say(row)
         if self._values is not None and (value := self._values[row].as_py()):
-            rule += f": {value[:SHOWN]!r}{'…' * (len(value) > SHOWN)}"
+            rule += f": {value[:MAX_QUOTED]!r}{'…' * (len(value) > MAX_QUOTED)}"
         return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
 
     def sentence(self, row: int) -> str:

@@ -39,7 +39,7 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, try_to_read_back
 from spark_nats.kinds.streams.write.schema import Columns
 from spark_nats.kinds.streams.write.tasks import WriteTask
-from spark_nats.protocol.bytecolumns import booleans, integers, strings, texts
+from spark_nats.protocol.bytecolumns import booleans, byte_strings, integers, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
@@ -260,7 +260,10 @@ class DeadLetters:
                     began=info,
                     whose="these rows",
                 )
-                headers, payloads = strings([header for header, _ in letters]), strings([body for _, body in letters])
+                headers, payloads = (
+                    byte_strings([header for header, _ in letters]),
+                    byte_strings([body for _, body in letters]),
+                )
                 subjects = texts([dead_letter_subject(info, options)] * len(letters))
                 publisher.publish(subjects, payloads.cast(pa.binary()), headers.cast(pa.binary()), None, texts(ids))
                 publisher.drain()
@@ -277,8 +280,8 @@ class DeadLetters:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""
         rows = [row if len(row.id or "") <= _MAX_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]
-        columns = strings([_json(row.columns).encode() for row in lacking])
-        nothing, payloads = texts([""] * len(lacking)), strings([row.payload for row in lacking])
+        columns = byte_strings([_json(row.columns).encode() for row in lacking])
+        nothing, payloads = texts([""] * len(lacking)), byte_strings([row.payload for row in lacking])
         given = iter(self._ids.give(columns, nothing, payloads).to_pylist() if lacking else ())
         return [next(given) if row.id is None else row.id for row in rows]
 

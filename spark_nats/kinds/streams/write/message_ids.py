@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Positions, booleans, integers, lengths_of, packed, strings, texts
+from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, integers, lengths_of, packed, texts
 from spark_nats.protocol.own_ids import ids_of_query
 
 Hashes = npt.NDArray[np.uint32]
@@ -32,7 +32,7 @@ _UNITS = _BLOCK // 4  # units of 32 bits in a block
 _ROWS_AT_ONCE = 4096  # rows that fit in the processor's cache
 _KEY_OF_LONG = 64  # bytes, the longest key of blake2b
 _DASH, _NOTHING = texts(["-", ""])
-_NO_BYTES = strings([b""])[0]
+_NO_BYTES = byte_strings([b""])[0]
 _HEAD = 4  # units before a row: a constant and three lengths
 _KEYS = _HEAD + MAX_SHORT // 4  # the rest for the units of a row
 

@@ -142,7 +142,7 @@ def find_already_stored(
         began = first_of(stream, time)
         if began is None:
             return Before(time, None), True
-    known = stream.knows_again((stream.time - time) / 1e9)  # whether it recognizes every id of the attempt
+    known = stream.still_knows_ids((stream.time - time) / 1e9)  # whether it recognizes every id of the attempt
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
         if not known and stream.last_sequence != began.end.last:

@@ -27,7 +27,7 @@ from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import acknowledged, decide, recovery, window
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
-from spark_nats.protocol.bytecolumns import strings
+from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
@@ -96,7 +96,7 @@ class Stream:
 
     def ids_behind(self, sequence: int) -> StoredIds:
         """What is found by reading it."""
-        return StoredIds(strings([row.encode() for row in self.stored[sequence:]]), "")
+        return StoredIds(byte_strings([row.encode() for row in self.stored[sequence:]]), "")
 
     def serve(self, peer: Peer) -> None:
         peer.let_in()

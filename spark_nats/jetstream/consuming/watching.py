@@ -71,6 +71,7 @@ class Watch:
                 raise each
         self._inboxes = [js.connection.new_inbox() for _ in self._watched]
         self._arrived = js.connection.subscribe(*self._inboxes)
+        self._by_sid = dict(zip(self._arrived.sids, self._watched, strict=True))
         self._ask()
 
     def fits(self, places: Mapping[str, int]) -> bool:
@@ -128,10 +129,8 @@ class Watch:
     def _take_in(self, arrived: Messages) -> bool:
         """Note what has arrived; tell whether a consumer has passed its place."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
-        for each, sid in zip(self._watched, self._arrived.sids, strict=True):
-            of_it = sids == sid
-            if not of_it.any():
-                continue
+        for sid in np.unique(sids).tolist():  # a few of perhaps a thousand
+            each, of_it = self._by_sid[sid], sids == sid
             each.heard = clock.monotonic()
             if (delivered := of_it & ~from_server).any():
                 messages = arrived.take(delivered)

@@ -19,6 +19,11 @@ from spark_nats.kinds.streams.read.positions import QueryOffset
 
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions of a micro-batch or a batch; more would keep Spark's driver busy with nothing else."""
+RANGE_COST = 500
+"""What each range costs a task beside its messages, in messages: a consumer is created, asked and deleted."""
+MAX_PACKED = 50_000
+"""Maximum cost, in messages, of the ranges that share a partition. A task costs as much as 8,000 messages by itself
+(``make bench ARGS="--only reads"``)."""
 MAX_SMALL = 1024
 """Maximum size, in sequences, of a partition that one direct get reads. Per message, a direct get costs a server more
 than a consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""
@@ -41,11 +46,15 @@ class StreamRange(Range, Partition):
 
 
 @dataclass(frozen=True)
-class FirstMessages(Partition):
-    """A partition with the first ``limit`` messages of its ranges, which its task reads one range after another."""
+class SeveralRanges(Partition):
+    """A partition with several ranges, which its task reads one after another: all messages, or the first ones.
+
+    Attributes:
+        limit: how many messages are read; None for all.
+    """
 
     ranges: tuple[StreamRange, ...]
-    limit: int
+    limit: int | None = None
 
 
 def planned(
@@ -101,6 +110,27 @@ def mark_small_partitions(
         small = most <= MAX_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
         found.append(replace(each, way=ReadMethod.ONE_GET_FIRST) if small and each.way is ReadMethod.CONSUMER else each)
     return found
+
+
+def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange | SeveralRanges]:
+    """Return ranges as partitions: small ones share a partition, in their order.
+
+    At least ``min_partitions`` are left if there are as many ranges, and ranges that share one have at most
+    ``max_size`` sequences.
+    """
+    spare = max(0, len(ranges) - min_partitions)  # ranges that may join another one
+    total = sum(each.size + RANGE_COST for each in ranges)
+    most = min(MAX_PACKED, total / min_partitions)
+    packs, cost, size = list[list[StreamRange]](), math.inf, 0
+    for each in ranges:
+        if spare and cost + each.size + RANGE_COST <= most and size + each.size <= max_size:
+            packs[-1].append(each)
+            spare -= 1
+        else:
+            packs.append([each])
+            cost = size = 0
+        cost, size = cost + each.size + RANGE_COST, size + each.size
+    return [SeveralRanges(tuple(pack)) if len(pack) > 1 else pack[0] for pack in packs]
 
 
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:

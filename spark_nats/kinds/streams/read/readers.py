@@ -34,11 +34,12 @@ from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.planning import (
-    FirstMessages,
+    SeveralRanges,
     StreamRange,
     cut,
     for_retention,
     mark_small_partitions,
+    packed,
     planned,
 )
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 Given = TypeVarTuple("Given")
 _SHOWN = 5  # ranges that a log line names
+_JOINED = 1 << 20  # bytes up to which batches are joined
 
 
 class _RangesReader:
@@ -62,9 +64,9 @@ class _RangesReader:
         self._schema = schema
         self._traits = traits
 
-    def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[InputPartition]:
+    def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange]:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return sent(mark_small_partitions(cuts, memory.sizes), self._options.connection)
+        return mark_small_partitions(cuts, memory.sizes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
@@ -78,14 +80,17 @@ class _RangesReader:
             partition.arrive(self._options.connection)
         if isinstance(partition, StreamRange):
             yield from self._read(partition, None)
-        elif isinstance(partition, FirstMessages):
-            left = partition.limit
-            for each in partition.ranges:
-                for batch in self._read(each, left):
-                    left -= batch.num_rows
-                    yield batch
-                if not left:
-                    return
+        elif isinstance(partition, SeveralRanges):
+            yield from _joined(self._read_in_turn(partition))
+
+    def _read_in_turn(self, partition: SeveralRanges) -> Iterator[pa.RecordBatch]:
+        left = partition.limit
+        for each in partition.ranges:
+            for batch in self._read(each, left):
+                left = None if left is None else left - batch.num_rows
+                yield batch
+            if left == 0:
+                return
 
     def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Read a range, or its first ``limit`` messages."""
@@ -114,6 +119,19 @@ class _RangesReader:
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
                     count += batch.num_rows
                     yield batch
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches of rows, because each costs Spark as much as hundreds of rows."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if held and size + batch.nbytes > _JOINED:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:
@@ -153,10 +171,11 @@ class NatsReader(_RangesReader, DataSourceReader):
             with suggesting_names(js, self._options.streams):
                 ranges = bounds.batch(Look(js, self._options, memory).make())
         if limit is None or not ranges:
-            cuts = self._cut(ranges, memory)
-            _log_plan("batch", ranges, len(cuts))
-            return cuts
-        first = FirstMessages(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
+            fewest, most = self._options.min_partitions, self._options.max_records_per_partition
+            partitions = packed(self._cut(ranges, memory), fewest, most)
+            _log_plan("batch", ranges, len(partitions))
+            return sent(partitions, self._options.connection)
+        first = SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
         return sent([first], self._options.connection)
 
 
@@ -247,7 +266,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
         cuts = self._cut(ranges, self._memory)
         _log_plan("micro-batch", planning, len(cuts), self._reach)
-        return cuts
+        return sent(cuts, self._options.connection)
 
     def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
         """Ask the server, and wait while it cannot be reached."""

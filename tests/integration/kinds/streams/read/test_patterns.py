@@ -78,6 +78,31 @@ def test_a_batch_reads_all_streams_whose_whole_names_match(nats_server: Server, 
     assert found(read(nats_server, streamPattern=f"{unique}_C.*")) == [("T_C1", 1)]
 
 
+def test_the_small_streams_of_a_batch_share_a_partition(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    names = [f"{unique}_{i}" for i in range(12)]
+    make(nats_py, *names[:6], messages=3)
+    make(nats_py, *names[6:], messages=2, allow_direct=True)
+    expected = sorted((f"T_{i}", sequence) for i in range(12) for sequence in range(1, 4 if i < 6 else 3))
+    for fewest, partitions in ((1, [1]), (3, [3, 4]), (30, [30])):
+        reader = batch_reader(nats_server, MESSAGE, streamPattern=f"{unique}_.*", minPartitions=fewest)
+        planned = reader.partitions()
+        assert len(planned) in partitions
+        assert found(read_partitions(pickle.dumps(reader), planned)) == expected
+
+
+def test_what_a_shared_partition_cannot_read_fails_its_task_and_is_named(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    names = [f"{unique}_{i}" for i in range(3)]
+    make(nats_py, *names, messages=2)
+    reader = batch_reader(nats_server, MESSAGE, streamPattern=f"{unique}_.*")
+    planned = reader.partitions()
+    nats_py.delete_stream(names[1])
+    error = sentence_of(lambda: read_partitions(pickle.dumps(reader), planned))
+    assert error.startswith("DataLossError")
+    assert repr(names[1]) in error
+
+
 def test_a_pattern_means_buckets_and_object_stores_only_if_it_says_so(server_factory: ServerFactory) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:

@@ -4,14 +4,23 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.ranges import ReadMethod
 from spark_nats.kinds.streams.read.limits import share
-from spark_nats.kinds.streams.read.planning import MAX_SMALL, StreamRange, cut, mark_small_partitions
+from spark_nats.kinds.streams.read.planning import (
+    MAX_PACKED,
+    MAX_SMALL,
+    RANGE_COST,
+    SeveralRanges,
+    StreamRange,
+    cut,
+    mark_small_partitions,
+    packed,
+)
 
 
 def ranges(*sizes, start=1):
@@ -131,3 +140,31 @@ def test_shares_add_up_to_the_limit_and_leave_nobody_out(backlogs, limit):
     assert all(shares[name] <= backlogs[name] for name in backlogs)
     assert all(shares[name] >= 1 for name in waiting)
     assert sum(shares.values()) == max(min(limit, sum(backlogs.values())), len(waiting))
+
+
+def packs(partitions):
+    return [each.ranges if isinstance(each, SeveralRanges) else (each,) for each in partitions]
+
+
+def test_small_ranges_share_a_partition():
+    many = ranges(*[1] * 1000)
+    assert len(packed(many, 1, 500_000)) == -(-1000 // (MAX_PACKED // (1 + RANGE_COST)))
+    assert packed(ranges(1), 1, 500_000) == ranges(1)
+
+
+def test_a_large_range_has_a_partition_for_itself():
+    small, large, last = ranges(10, MAX_PACKED, 10)
+    assert packed([small, large, last], 1, 500_000) == [small, large, last]
+
+
+@given(st.lists(st.integers(1, 100_000), max_size=40), st.integers(1, 40), st.integers(5_000, 200_000))
+@example([1] * 60, 4, 500_000)
+@example([100] * 10, 10, 500_000)
+def test_packed_ranges_are_read_once_in_their_order_by_as_many_partitions_as_are_wanted(lengths, fewest, max_size):
+    whole = cut(ranges(*lengths), 1, max_size)
+    found = packs(packed(whole, fewest, max_size))
+    assert [each for pack in found for each in pack] == whole
+    assert len(found) >= min(fewest, len(whole))
+    for pack in found:
+        size = sum(each.size for each in pack)
+        assert len(pack) == 1 or (size <= max_size and size + RANGE_COST * len(pack) <= MAX_PACKED)

@@ -205,13 +205,14 @@ def _batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
 def _column(name: str, values: list[Any]) -> pa.Array:
     first = next((value for value in values if value is not None), None)
     wanted = _TYPES.get(name, pa.string())
-    if name == "headers":
-        inner = next((each for value in values if value for each in value.values() if each is not None), "")
-        wanted = pa.map_(pa.string(), pa.list_(pa.string()) if isinstance(inner, list) else pa.string())
-        values = [value if value is None else list(value.items()) for value in values]
-    elif name in ("ttl", "increment") and not isinstance(first, str):
+    if name in ("ttl", "increment") and not isinstance(first, str):
         wanted = pa.int64()
     try:
+        if name == "headers":
+            wanted = pa.map_(pa.string(), pa.string())
+            inner = next((each for value in values if value for each in value.values() if each is not None), "")
+            wanted = pa.map_(pa.string(), pa.list_(pa.string()) if isinstance(inner, list) else pa.string())
+            values = [value if value is None else list(value.items()) for value in values]
         return pa.array(values, wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError):
         actual = type(first).__name__

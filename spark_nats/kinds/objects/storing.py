@@ -70,6 +70,7 @@ class Putting:
         nuid = clock.token(11)  # 22 characters, as those of other clients
         former = self._former(js)
         if self._info.deleted and (former is None or former.deleted):
+            self._purge_stale(js)  # an earlier attempt may have deleted the object, and not come to its chunks
             return
         room = js.connection.info.max_payload or wire.CHUNK_BYTES
         guard = {EXPECTED_STREAM: self._stream}
@@ -96,6 +97,9 @@ class Putting:
                 self._purge(js, nuid)
             raise
         self._stale.discard(nuid)
+        self._purge_stale(js)
+
+    def _purge_stale(self, js: JetStream) -> None:
         for stale in sorted(self._stale):
             self._purge(js, stale)
 

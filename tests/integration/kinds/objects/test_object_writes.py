@@ -220,6 +220,25 @@ def test_what_a_failed_attempt_has_stored_is_cleared_away_by_the_next(
     assert stored(nats_py, store, "a") == b"x" * 40 * CHUNK_BYTES
 
 
+def test_a_deletion_that_is_tried_again_purges_the_chunks_too(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(nats_py, make(nats_py, unique), "a", b"x" * 2 * CHUNK_BYTES)
+    deletion = Putting(unique, ObjectInfo("a", deleted=True), None)
+    connection_options = source(nats_server, objectStore=unique)._settings.connection
+
+    def torn(putting: Putting, js: JetStream, nuid: str) -> None:
+        raise NatsConnectionError("lost before the purge")
+
+    with monkeypatch.context() as lost, pytest.raises(NatsConnectionError), borrow(connection_options) as connection:
+        lost.setattr(Putting, "_purge", torn)
+        deletion.put(JetStream(connection))
+    assert len(chunk_subjects(nats_py, unique)) == 1
+    with borrow(connection_options) as connection:
+        deletion.put(JetStream(connection))
+    assert chunk_subjects(nats_py, unique) == set()
+
+
 def test_a_store_is_made_where_the_option_says_so(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with pytest.raises(NatsError, match=f"the object store '{unique}' does not exist"):
         write_objects(nats_server, unique, {"a": b"x"})

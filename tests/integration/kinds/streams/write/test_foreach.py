@@ -183,6 +183,8 @@ def test_what_is_wrong_is_said_before_or_at_the_latest_when_the_task_ends(
         NatsForeachWriter(stream="ORDERS", deduplicate="exact")
     with pytest.raises(SchemaError, match=r"'payload'.*'int'|payload.*int"):
         task(nats_server, [Row(subject=f"{unique}.a", payload=7)], stream=unique)
+    with pytest.raises(SchemaError, match=r"'headers'.*MAP.*str"):
+        task(nats_server, [Row(subject=f"{unique}.a", payload=b"", headers="A: 1")], stream=unique)
     with pytest.raises(SchemaError, match="colour"):
         task(nats_server, [Row(subject=f"{unique}.a", payload=b"", colour="red")], stream=unique)
     with pytest.raises(InvalidRowError, match="subject.*white space"):

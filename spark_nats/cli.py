@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the arguments; those of the process when None.
 
     Returns:
-        The exit status: 0 for success, 1 for failure, 2 for wrong arguments, 130 after an interrupt.
+        The exit status: 0 for success, 1 for failure, 2 for a wrong option, 130 after an interrupt.
+
+    Raises:
+        SystemExit: the arguments cannot be parsed (status 2), or ask for help or the version.
     """
     parsed = _parser().parse_args(arguments)
     try:

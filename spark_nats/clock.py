@@ -1,8 +1,8 @@
 """Time and chance: the only source of the clock, of waits without a socket, of jitter and of random names.
 
-The other external input, what sockets deliver and accept, is in :mod:`spark_nats.client.transport`. A test that
-replaces these names and that class runs the whole library in a simulated world, where an hour takes a moment and a seed
-reproduces the same history. So callers look the names up at call time::
+The other external input, what sockets deliver and accept, is in :class:`spark_nats.client.transport.Transport`. A test
+that replaces these names and that class runs the whole library in a simulated world, where an hour takes a moment and a
+seed reproduces the same history. So callers look the names up at call time::
 
     from spark_nats import clock
 

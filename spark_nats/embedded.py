@@ -26,7 +26,8 @@ from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
 _STOP_SECONDS = 5.0
-# Waits until its standard input closes, which happens however this process ends, and then kills the server.
+# Waits until its standard input closes, which happens however this process ends, and then kills the server and
+# removes its temporary directory.
 _GUARD = 'read -r _; kill -KILL "$0"; rm -rf "$1"'
 
 
@@ -51,7 +52,8 @@ class NatsServer:
     """A private nats-server on a free loopback port, ready when :meth:`start` or ``with`` returns.
 
     The server picks its own ports, so any number can run at once. It stops when the ``with`` block or this process
-    ends, even if this process is killed. A restarted server keeps its port, and after :meth:`kill` its data too.
+    ends, even if this process is killed. A restarted server keeps its port; it keeps its data too if it has a
+    ``store_dir``, or if it ended by itself or by :meth:`kill`.
 
     Args:
         config: More configuration, in the syntax of nats-server's configuration file. The address, the ports and the
@@ -65,7 +67,8 @@ class NatsServer:
 
     Attributes:
         port: The client port. 0 before the first start, unless it was given.
-        monitoring_url: The URL of the monitoring pages, such as ``http://127.0.0.1:41043``. It changes at each start.
+        monitoring_url: The URL of the monitoring pages, such as ``http://127.0.0.1:41043``. Empty before the
+            first start; it changes at each start.
     """
 
     def __init__(
@@ -123,8 +126,8 @@ class NatsServer:
         """Start this server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
 
         Raises:
-            EmbeddedServerError: nats-server is not installed, or was not ready in time; the message then ends with the
-                last lines of its log.
+            EmbeddedServerError: nats-server is not installed, ended at once, or was not ready in time; in the last two
+                cases the message ends with the last lines of its log.
         """
         if self.running:
             return self

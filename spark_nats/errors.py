@@ -23,8 +23,8 @@ class NatsError(Exception):
         transient: whether the error may pass without a repair.
 
     Args:
-        message: the sentence of a condition.
-        transient: whether the error may pass without a repair; when None, the condition decides.
+        message: the sentence of a condition, or other text.
+        transient: whether the error may pass without a repair; when None, the condition decides: never without one.
     """
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
@@ -45,7 +45,7 @@ class NatsError(Exception):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The values in the sentence of the condition, by name."""
+        """The values in the sentence of the condition, by name; empty for an error without a condition."""
         return self.args[0].parameters if isinstance(self.args[0], ConditionText) else {}
 
     @property
@@ -60,7 +60,7 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message; one with a condition also replaces the condition and the hints."""
+        """Return a copy with another message; a message with a condition also replaces the condition and the hints."""
         error = copy.copy(self)
         error.args = (with_text(self.args[0], message),)
         if isinstance(message, ConditionText):
@@ -68,12 +68,12 @@ class NatsError(Exception):
         return error
 
     def with_code(self) -> Self:
-        """Return this error with the code of its condition before the sentence, as in Spark's own errors."""
+        """Return a copy with the code of the condition, if any, before the sentence, as in Spark's own errors."""
         said = self.args[0]
         return self.with_context(said.with_code).advising(*self.hints) if isinstance(said, ConditionText) else self
 
     def advising(self, *hints: Hint) -> Self:
-        """Return this error with these hints instead of its own."""
+        """Return a copy with these hints instead of its own."""
         error = copy.copy(self)
         error.hints = hints
         return error
@@ -122,7 +122,7 @@ class NatsTimeoutError(NatsError, TimeoutError):
 
 
 class ProtocolError(NatsError):
-    """Received bytes violate the NATS protocol."""
+    """Received bytes violate the NATS protocol, or an answer of a server is invalid."""
 
 
 class ServerError(NatsError):
@@ -149,12 +149,12 @@ class NoRespondersError(NatsError):
 
 
 class JetStreamError(NatsError):
-    """The JetStream API answered with an error object.
+    """The JetStream API answered with an error object, or an operation on a stream failed otherwise.
 
     Attributes:
-        code: HTTP-like class of the error, such as 404.
-        err_code: the exact error, such as 10059 (stream not found).
-        description: the server's text.
+        code: HTTP-like class of the error, such as 404; 0 when the server sent none.
+        err_code: the exact error, such as 10059 (stream not found); 0 when the server sent none.
+        description: the server's text; empty when it sent none.
     """
 
     def __init__(
@@ -185,12 +185,12 @@ class UnsupportedStreamError(NatsError):
 
 
 class ConsumerConflictError(NatsError):
-    """A durable consumer belongs to another query or program, or another consumer conflicts with it."""
+    """A durable consumer is another query's or program's, conflicts with others, or would remove unread messages."""
 
 
 class PublishError(NatsError):
-    """Some rows were not stored; the message says how many were stored, how many were not, and why."""
+    """Some rows were not stored, or cannot be stored; the message says why."""
 
 
 class DataLossError(NatsError):
-    """Messages that the query has not read yet are gone from the stream."""
+    """Messages that the query has not read yet are gone from the stream, or an object is incomplete or damaged."""

@@ -53,15 +53,16 @@ class StreamLag:
     Attributes:
         stream: the stream's name.
         next: the next sequence that the query reads.
-        end: the sequence after the last message for the query.
-        behind: the number of unread messages. Without an answer of the server it is the number of unread sequences,
-            including those of deleted messages and of other subjects.
+        end: the sequence after the last message for the query; ``next`` when unknown.
+        behind: the number of unread messages, or a maximum where the server cannot count them. Without an answer of the
+            server, the number of unread sequences, including those of deleted messages and of other subjects.
         rate: sequences per second that the query reads, over the last micro-batches; None when unknown.
         arriving: sequences per second by which the stream grows; None when unknown.
-        catch_up: seconds until the query has caught up at these rates; None when it does not catch up, when that is
-            unknown, and while the query waits for more messages.
+        catch_up: seconds until the query has caught up at these rates, where an unknown ``arriving`` counts as 0; None
+            when it does not catch up, when that is unknown, and while the query waits for more messages.
         oldest: when the oldest unread message was stored; None when there is none, or when the server was not asked.
-        problem: the reason why the query cannot continue; empty when there is none.
+        problem: the reason why the query cannot continue, or not without a loss; empty when there is none, or when the
+            server was not asked.
         waits_for: new sequences that the query waits for before its next micro-batch; None when it does not wait, or
             when that is unknown.
         max_age: seconds for which the stream keeps messages; None without such a limit, or when the server was not
@@ -126,7 +127,7 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
         The lag; None before the first micro-batch has ended.
 
     Raises:
-        NatsError: the query reads no NATS stream, or the server cannot be asked.
+        NatsError: the query reads no NATS stream, an option is wrong, or the server cannot be asked.
     """
     return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MAX_SAMPLES:]], options)
 
@@ -181,7 +182,7 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
 
 
 def offset_of(document: Any) -> QueryOffset | None:
-    """Parse an offset of this data source; return None when it belongs to another source or is invalid."""
+    """Parse an offset in NATS streams; return None when it belongs to core NATS or another source, or is invalid."""
     try:
         document = _parsed(document)
         return from_json(document) if is_ours(document) else None
@@ -194,7 +195,7 @@ def _parsed(document: Any) -> Any:
 
 
 def is_ours(document: Any) -> bool:
-    """Return whether an offset has the form of this data source's offsets, even if it is damaged."""
+    """Return whether a document has the form of an offset in NATS streams, even if it is damaged or empty."""
     if not isinstance(document, dict):
         return False
     entries = document.values()
@@ -204,7 +205,7 @@ def is_ours(document: Any) -> bool:
 
 
 def start_of(batch: Batch, before: Position | None) -> int:
-    """Return the first sequence of a micro-batch, given the position of the query before it."""
+    """Return the first sequence of a micro-batch, given the position of the query before it, if any."""
     if before is not None and before.created == batch.end.created:
         return min(before.next, batch.first)  # batch.first is smaller where the stream had lost its end
     return batch.first if batch.since is None else batch.since
@@ -331,9 +332,10 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
 
 
 def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
-    """Return the number of unread messages; the server counts them where not every sequence is one of them.
+    """Return the number of unread messages; the server counts them where there are filters or deleted messages.
 
-    A stream with another retention than limits would refuse the consumer that counts, or keep messages for it.
+    A stream with another retention than limits would refuse the consumer that counts, or keep messages for it. There,
+    and where no consumer can be created, return a maximum.
     """
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):

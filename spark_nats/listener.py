@@ -46,7 +46,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: the query has no progress yet."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Report the lag of the query."""
+        """Report the lag of the query, if it reads NATS streams; log a warning when the lag is unknown."""
         document = json.loads(event.progress.json)
         if not sample_of(document).positions:
             return

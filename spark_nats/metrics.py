@@ -17,7 +17,7 @@ class Measure(NamedTuple):
 
     Attributes:
         name: the name, with dots between its parts and without the unit.
-        unit: the unit in OpenTelemetry's notation: ``s``, ``By``, or in braces what is counted.
+        unit: the unit in OpenTelemetry's notation: ``s``, ``By``, or in braces what is counted; empty without a unit.
         meaning: a sentence that describes the metric.
     """
 
@@ -27,14 +27,14 @@ class Measure(NamedTuple):
 
     @property
     def in_prometheus(self) -> str:
-        """The name in Prometheus, which ends with the unit; exporters append ``_total`` to the name of a counter."""
+        """The name in Prometheus, with the unit if seconds or bytes; exporters append ``_total`` to counters."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit
 
 
 QUERY, SOURCE, STREAM, CONDITION = "query", "source", "stream", "condition"
 """Labels, or attributes: the query's name or id, the index of a source among the query's sources, a stream's name, and
-the code of the error that has ended a query, such as ``NATS_ROW_REFUSED``."""
+the code of the error that has ended a query: ours, such as ``NATS_ROW_REFUSED``, Spark's, or ``unknown``."""
 
 
 def labels_of(query: str, lag: StreamLag) -> dict[str, str]:

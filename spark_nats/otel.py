@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 FRESH = 1.0
 """Seconds for which an answer of the server is reused, because a collection reads all gauges one after the other."""
-_OF_CORE = {"epoch", "messages"}
+_OF_CORE = {"epoch", "messages"}  # the fields of an offset in core NATS
 _CODE = re.compile(r"\[(NATS_[A-Z0-9_]+)\]")
-_BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 
 
 _Value = tuple[float | None, dict[str, str]]  # the value of an instrument, None when unknown, and its attributes
@@ -47,7 +47,7 @@ _Value = tuple[float | None, dict[str, str]]  # the value of an instrument, None
 
 @dataclass(slots=True)
 class _Query:
-    """The state of a query."""
+    """The state of one run of a query."""
 
     name: str  # or the id of a query without a name
     running: bool = True
@@ -55,7 +55,7 @@ class _Query:
     ended: float | None = None  # when that micro-batch ended, in seconds since 1970
     recent: deque[Mapping[str, Any]] = field(
         default_factory=lambda: deque(maxlen=MAX_SAMPLES)
-    )  # with NATS streams only
+    )  # its last progress documents, oldest first; only those with NATS streams
 
 
 _NEVER: tuple[float, list[QueryLag]] = (-math.inf, [])
@@ -122,7 +122,7 @@ class MetricsListener(StreamingQueryListener):
         """Do nothing: the query has made no progress since its last micro-batch."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Count the error that has ended the query, if any."""
+        """Record the last counts, and count the error that has ended the query, if any."""
         run = str(event.runId)
         query = self._queries.get(run)
         if query is None:
@@ -162,7 +162,7 @@ class MetricsListener(StreamingQueryListener):
             return list(self._queries.values())
 
     def _looked(self) -> list[QueryLag]:
-        """Return the lags of the running queries."""
+        """Return the lags of the running queries, computed at most :data:`FRESH` seconds ago."""
         at, lags = self._lags
         if clock.monotonic() - at > FRESH:
             with self._lock:

@@ -105,7 +105,7 @@ def makes_a_table(context: TaskContext) -> bool:
     """Return whether a task of a batch write belongs to a statement that creates a table, such as ``saveAsTable``.
 
     Spark does not report the table to a data source. But Spark nests the execution of such a write within another
-    execution. It does so for no other write, except within ``foreachBatch``.
+    execution. It does so for no other write, except within ``foreachBatch``, where tasks have a streaming query's id.
     """
     execution, root = (context.getLocalProperty(f"spark.sql.execution.{name}") for name in ("id", "root.id"))
     streams = context.getLocalProperty("sql.streaming.queryId")
@@ -163,7 +163,7 @@ class RememberingReader(DataSourceStreamReader):
         return self._planned
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a micro-batch."""
+        """Return the partitions of a micro-batch; none for an empty range."""
         if self._planned is None:
             self._planned = end
         # An empty range is no micro-batch; Spark may next repeat the micro-batch before it.

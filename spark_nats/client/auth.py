@@ -15,7 +15,7 @@ from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # A block of a .creds file, as the server and other clients match it: dashes around a title, the text, dashes.
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
-_RECOGNISED = 8  # minimum length of a secret that is blanked; any text may contain a shorter one by chance
+_RECOGNISED = 8  # minimum characters of a secret that is blanked; any text may contain a shorter one by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Credentials:
 
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
         """Return the options of CONNECT with these credentials added; an nkey signs the nonce in ``info``.
+
+        When the server sends no nonce and requires no login, an nkey adds nothing.
 
         Raises:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
@@ -92,7 +94,7 @@ def key_pair(seed: str) -> Any:
 def parse_creds(text: str) -> Credentials:
     """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
 
-    If one of them is missing, raises ValueError, with no part of the other in its text.
+    Raises ValueError, which shows no part of the text, if one of them is missing.
     """
     blocks = dict(_BLOCK.findall(text))
     if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:

@@ -14,7 +14,10 @@ _announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # the latest, by t
 
 
 def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
-    """Return the servers in random order, but with unreachable servers last, and a lost one after them."""
+    """Return the servers to try, with discovery also the announced ones, in random order.
+
+    Servers to :func:`avoid` come after the others, and the ``lost`` one, if any, comes last.
+    """
     servers = list(options.servers)
     named = {(server.host, server.port) for server in servers}
     servers += [each for each in _known(options) if (each.host, each.port) not in named]
@@ -44,7 +47,7 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
 
 
 def announced(options: ConnectionOptions) -> str:
-    """Return the announced servers that this process knows, as a text for other machines; "" when there are none.
+    """Return the announced servers known to this machine, as a text for other processes; "" when there are none.
 
     The text has no logins, because those are in the options.
     """
@@ -66,7 +69,7 @@ def _known(options: ConnectionOptions) -> tuple[Server, ...]:
 
 
 def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:
-    with contextlib.suppress(ValueError, TypeError, IndexError):  # of a text that another version has written
+    with contextlib.suppress(ValueError, TypeError, IndexError):  # another version may have written the text
         entries = json.loads(told) if told else ()
         return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
     return ()

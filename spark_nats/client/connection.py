@@ -42,8 +42,8 @@ class Connection(Link):
             new work belongs on another server.
 
     Raises:
-        OSError: no server listens on the address.
-        NatsError: the handshake failed.
+        OSError: no server listens on the address, its name is unknown, or it did not answer in ``connect_timeout``.
+        NatsError: the handshake failed, or a proxy does not connect to the server.
     """
 
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
@@ -100,12 +100,15 @@ class Connection(Link):
     def drain(self, subscription: Subscription) -> list[Messages]:
         """End a subscription and return all its messages that have arrived or are in flight."""
         self.send(b"".join(map(encode_unsub, subscription.sids)))
-        self.flush()  # after the PONG, no message of it can arrive
+        self.flush()  # after the PONG, no message of the subscription can arrive
         self._subscriptions.remove(subscription)
         return list(iter(subscription.pop, None))
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
-        """Return the messages that have arrived; wait up to ``timeout`` seconds for the first, then return None."""
+        """Return the pending messages that arrived first, in one batch; other pending ones are left for the next call.
+
+        When there are none, wait for some, and return None after ``timeout`` seconds.
+        """
         deadline = clock.monotonic() + timeout
         self._receive_until(lambda: subscription.waits, deadline)
         return subscription.pop()
@@ -136,13 +139,14 @@ class Connection(Link):
 
         Args:
             requests: subject, payload and header block, if any, of each request.
-            timeout: seconds to wait; the connection's ``request_timeout`` when None.
+            timeout: seconds to wait for all answers; the connection's ``request_timeout`` when None.
             marks: for each request, bytes that the intended responder's answer contains; other subscribers may listen
-                on the subject too, and answer first.
+                on the subject too, and answer first. When None, every answer counts.
 
         Returns:
-            For each request the first answer with its mark. If none arrives within the timeout: an answer without the
-            mark, else a NatsTimeoutError. If no subscriber listens on the subject: a NoRespondersError.
+            For each request the first answer with its mark, or with a status and no payload. If none arrives within the
+            timeout: an answer without the mark, else a NatsTimeoutError. If no subscriber listens on the subject: a
+            NoRespondersError.
 
         Raises:
             ValueError: a subject cannot be published to.

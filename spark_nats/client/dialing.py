@@ -15,15 +15,15 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 
 
 def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
-    """Connect to the first of ``options.servers``, and with discovery of announced servers, that accepts the login.
+    """Connect to the first of ``options.servers``, with discovery also of the announced ones, that accepts the login.
 
     The order is random, so that the tasks of a query do not all connect to the same server (ADR-40). Servers that this
     machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others, and last
-    the server to which a connection was just ``lost``.
+    the server to which a connection was just ``lost``, if any.
 
     Raises:
         AuthorizationError: a server refused the credentials, and no other server could be reached or accepted them.
-        NatsConnectionError: no server could be reached.
+        NatsConnectionError: no server could be reached, or all that were reached failed in the handshake.
         NatsError: the URL of a server is that of a WebSocket, and the package ``wsproto`` is missing.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []

@@ -1,4 +1,4 @@
-"""Facts that outlive one step of a query outside of NATS: time, warnings and metrics depend on them, rows do not.
+"""Facts that outlive a step of a query, kept outside of NATS: time, warnings and metrics depend on them, rows do not.
 
 Spark starts a Python process for every step of a query, and workers for its tasks. Each of them would have to find out
 again what another one has found out, such as that a server does not answer. So the processes of a machine share facts
@@ -17,14 +17,15 @@ kept                    seconds   where it is used, and the effect of a missing 
 :func:`differs`         3600      ``creating``: a warning is repeated, or left out
 :func:`counts`,         3600      ``metrics_channel``: the metrics of written rows are too low, or too high
 :func:`counts_wanted`
-``pool._pool``          as idle   connections: another one is made; a dead one is detected by a PING or at its next use,
-                                  like any lost connection
+``pool._pool``                    connections, for ``idle_timeout`` seconds: another one is made; a dead one is detected
+                                  by a PING or at its next use, like any lost connection
 ``choosing._announced``           as :func:`announced_to`
 ``kept._keeping``                 consumers of a connection: another one is made, also if the kept one answers oddly
 ``_refused``            600       ``kept`` and ``direct``: a range is read by the other method
 ``replay._noted``                 the micro-batch that a task has noted: a wrong one raises the error of an older state
                                   bucket; without one, the notes and the stream decide, as in a new worker
-``_said``, ``_ahead``             ``creating``, ``row_warnings``, and ``_looked`` of ``partitions``: as with warnings
+``_said``, ``_ahead``,            ``creating``, ``row_warnings`` and ``partitions``: a warning is repeated, or left out
+``_looked``
 ======================  ========  ======================================================================================
 
 Rows depend only on the checkpoint, on the partitions of a micro-batch and on the notes in the state bucket.
@@ -55,14 +56,14 @@ if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
-FACT_TTL = 3600.0  # seconds after which a fact is forgotten
+FACT_TTL = 3600.0  # seconds after which :func:`mark` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
 
 def unreachable(host: str, port: int) -> Fact:
-    """Return the fact that a server could not be reached."""
+    """Return the fact that a server could not be reached or used, or is shutting down."""
     return Fact(f"unreachable: {host}:{port}")
 
 
@@ -77,7 +78,7 @@ def prepared(query: str) -> Fact:
 
 
 def feeds_itself(query: str, stream: str) -> Fact:
-    """Return the fact that a query has read from a stream a row that it had written."""
+    """Return the fact that a query reads its own rows from a stream."""
     return Fact(f"{query} feeds itself by {stream}")
 
 
@@ -121,7 +122,7 @@ def clear(fact: Fact) -> None:
 
 
 def seconds_since(fact: Fact) -> float:
-    """Return how many seconds ago a fact was last remembered; infinite when it is not remembered."""
+    """Return how many seconds ago a fact was last remembered; infinite when never or in the future."""
     with contextlib.suppress(OSError), _directory() as directory:
         found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
         passed = (clock.time_ns() - found.st_mtime_ns) / 1e9

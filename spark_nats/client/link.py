@@ -275,7 +275,10 @@ class Link:
         return True
 
     def _send_due(self, deadline: float) -> None:
-        """Send all bytes that are due, then raise a server error that has left the connection open."""
+        """Send all bytes that are due, then raise the server error, if any, that has left the connection open.
+
+        Each time that the server takes bytes, the deadline is at least ``request_timeout`` away again.
+        """
         last_words, self._last_words = self._last_words, b""  # else close() could send bytes that are due now
         try:
             while due := self._session.due():
@@ -356,7 +359,7 @@ class Link:
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _lost(self, error: OSError) -> NatsError:
-        """Return the reason for a failed send, which the server often reports before it closes the connection."""
+        """Return the error for a failed send; the server often reports the reason before it closes the connection."""
         found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout
         try:

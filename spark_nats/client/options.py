@@ -27,7 +27,7 @@ class TlsOptions:
     ca: str | None = field(default=None, repr=False)  # the only trusted authorities; those of the system when None
     certificate: str | None = field(default=None, repr=False)  # the client's certificate, with its chain
     key: str | None = field(default=None, repr=False)  # the client's key, unencrypted; None if in ``certificate``
-    server_name: str | None = None  # the name that the server's certificate must have; the host of its URL when None
+    server_name: str | None = None  # the name that the server's certificate must have; ``certificate_name`` when None
     handshake_first: bool = False  # whether the handshake comes before INFO (ADR-40)
 
 
@@ -56,6 +56,6 @@ class RetryOptions:
     """How long, in seconds, and how often to retry while servers are unavailable."""
 
     timeout: float  # limit of retries without success; 0 to try once
-    wait: float  # before the second attempt to connect; doubled before each further attempt
+    wait: float  # before the second attempt to connect; doubled for each further one, up to ``retrying.MAX_WAIT``
     jitter: float  # maximum addition to the first wait, so that tasks do not reconnect in step
     attempts: int | None  # maximum attempts to connect in a row; None for no limit

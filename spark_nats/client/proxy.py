@@ -55,7 +55,7 @@ class Proxy:
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Parse ``http://[user:password@]host[:port]`` or ``socks5://…``.
+    """Parse ``http://[user:password@]host[:port]``, ``socks5://…`` or ``socks5h://…``, which means the same.
 
     Raises:
         ValueError: the URL is not that of a proxy. The message contains no userinfo.
@@ -76,12 +76,13 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def proxy_of_environment(server: Server) -> Proxy | None:
-    """Return the proxy that the environment sets for a WebSocket; None for other URLs, and for a loopback address.
+    """Return the proxy that the environment sets for a WebSocket; None when it sets none.
 
-    ``ws://`` uses ``HTTP_PROXY``, ``wss://`` ``HTTPS_PROXY``, else ``ALL_PROXY``; ``NO_PROXY`` has the exceptions.
+    ``HTTP_PROXY`` is for ``ws://``, ``HTTPS_PROXY`` for ``wss://``, ``ALL_PROXY`` for both when these are not set;
+    ``NO_PROXY`` has the exceptions. Other URLs and loopback addresses get none.
 
     Raises:
-        NatsConnectionError: the value is not the URL of such a proxy.
+        NatsConnectionError: the value is not the URL of an HTTP or SOCKS5 proxy.
     """
     if server.path is None or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
@@ -148,7 +149,8 @@ class ProxyLayer:
         """Continue the handshake; return True when it is done.
 
         Raises:
-            NatsConnectionError: the proxy refuses, or does not speak the protocol.
+            NatsConnectionError: the proxy refuses, closes the connection, cannot take the login, or does not speak the
+                protocol.
         """
         return next(self._steps, True)
 

@@ -24,7 +24,7 @@ _MAX_PARTS = 32  # maximum unconfirmed parts
 
 
 def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) -> Iterator[slice]:
-    """Cut a batch into parts of at most ``max_rows`` rows and about :data:`PART_BYTES`, at least one row each."""
+    """Cut a batch into parts of at most ``max_rows`` rows and :data:`PART_BYTES` bytes, but at least one row."""
     size = lengths_of(payloads)
     if headers is not None:
         size = size + lengths_of(headers)
@@ -39,7 +39,7 @@ def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) 
 
 
 class _Part(NamedTuple):
-    """Rows that are sent together, and the mark after them; None until they are sent."""
+    """Rows that are sent together, and the mark after them, which is None until they are sent."""
 
     mark: int | None
     subjects: pa.Array
@@ -81,9 +81,12 @@ class CorePublisher:
         replies: pa.Array | None = None,
         ids: pa.Array | None = None,
     ) -> None:
-        """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` has no effect here."""
+        """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` has no effect here.
+
+        Without rows, do what :meth:`drain` does.
+        """
         if not len(subjects):
-            self.drain()  # answers a PING that the server may have sent
+            self.drain()  # also answers a PING that the server may have sent
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
@@ -124,7 +127,7 @@ class CorePublisher:
                 self._on_processed()
 
     def _persist(self, work: Callable[[], None]) -> None:
-        """Run ``work``; when the connection is lost meanwhile, run it again over another one."""
+        """Run ``work``; after an error that may pass, run it again over another connection."""
         while True:
             try:
                 work()

@@ -2,9 +2,9 @@
 
 The schedule is that of ADR-40: at once after a lost connection, then after a wait that doubles, with jitter, so that
 the tasks of a query do not reconnect in step. After a server has reported an overload, the first attempt waits too. A
-stream without a leader is asked again sooner, because an election takes a moment and costs no connection. Each kind of
-failure doubles its own waits: servers that are back, and still elect a leader, do not inherit the long waits of their
-absence.
+stream without a leader is asked again sooner, because an election takes a moment and the connection stays open. Each
+kind of failure doubles its own waits: servers that are back, and still elect a leader, do not inherit the long waits of
+their absence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_WAIT = 10.0  # maximum seconds between two attempts, without jitter, unless the first wait is longer
-_LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
+_LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled each time, up to MAX_WAIT
 _MAX_DOUBLINGS = 16
 
 

@@ -23,7 +23,7 @@ _WEBSOCKET_PORT, _WEBSOCKET_TLS_PORT = 80, 443
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The address of a server, whether its URL demands TLS, and the credentials in the URL."""
+    """The address of a server, whether TLS is demanded for it, and the credentials in its URL."""
 
     host: str
     port: int = DEFAULT_PORT
@@ -36,17 +36,17 @@ class Server:
     def certificate_name(self) -> str:
         """The name that the server's certificate must have, unless the TLS settings have another one.
 
-        A server that was announced by its IP address takes the name of the named server, as in nats.go, because
-        certificates are rarely for addresses.
+        A server that was announced by its IP address takes the name of the named server, if that has one, as in
+        nats.go, because certificates are rarely for addresses.
         """
         if self.led_from and _is_address(self.host) and not _is_address(self.led_from.host):
             return self.led_from.host
         return self.host
 
     def announced(self, url: str, tls: bool) -> Server | None:
-        """Return a server that this one announces by host and port; None when that is no URL.
+        """Return a server that this one announces by host and port in ``url``; None when ``url`` is invalid.
 
-        It demands TLS if this server does or INFO came through TLS; a WebSocket has the same path as this server's.
+        It demands TLS if this server does or ``tls``: INFO came through TLS. It has this server's login and path.
         """
         try:
             found = _parse(url)
@@ -70,7 +70,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     If one URL demands TLS, all servers do, because a client must not fall back to an unencrypted connection.
 
     Raises:
-        ValueError: a URL is invalid. The message contains no userinfo.
+        ValueError: there is no URL, or one is invalid. The message contains no userinfo.
     """
     urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls:

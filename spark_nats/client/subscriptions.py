@@ -26,14 +26,14 @@ class Subscription:
         self._size = 0
 
     def put(self, messages: Messages) -> None:
-        """Add messages that have arrived; raise ProtocolError when more than :data:`MAX_PENDING` bytes are pending."""
+        """Add messages that have arrived; raise ProtocolError if over :data:`MAX_PENDING` bytes are pending already."""
         if self._size > MAX_PENDING:
             raise ProtocolError(f"it sent {MAX_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
         self._pending.append(messages)
         self._size += _memory_of(messages)
 
     def pop(self) -> Messages | None:
-        """Return the messages that arrived first; None when there are none."""
+        """Return and remove the pending messages of the earliest :meth:`put`; None when there are none."""
         if not self._pending:
             return None
         messages = self._pending.popleft()
@@ -66,7 +66,10 @@ class Subscriptions:
         return [sid for sid in subscription.sids if self._by_sid.pop(sid, None) is not None]
 
     def deliver(self, messages: Messages) -> None:
-        """Deliver messages to their subscriptions; raise ProtocolError for an id that no subscription has ever had."""
+        """Deliver messages to their subscriptions; drop those of subscriptions that have ended.
+
+        Raises ProtocolError for an id that no subscription has ever had.
+        """
         sids = messages.sids()
         if sids.min() < 1 or sids.max() >= self._next:
             raise ProtocolError("it delivers a message to a subscription that was never made")

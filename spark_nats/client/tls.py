@@ -75,7 +75,7 @@ class TlsLayer:
     def decode(self) -> bytes | None:
         """Return all decrypted bytes; None when the server has closed the connection.
 
-        Raises OSError when the bytes were altered on the way, or when the server ends the connection with an alert.
+        Raises OSError when the bytes were altered on the way, or when the server ends TLS with an error alert.
         """
         parts: list[bytes] = []
         while not (self._error or self._ended):

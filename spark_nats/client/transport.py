@@ -10,7 +10,7 @@ from typing import Protocol
 
 from spark_nats import clock
 
-CHUNK = 1 << 20  # bytes received from the socket at once, to spread the decoder's fixed cost over many messages
+CHUNK = 1 << 20  # maximum bytes received from the socket at once, to spread the decoder's fixed cost over many messages
 NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 """The statuses that a proxy or a gateway answers with while it cannot reach the server."""
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
@@ -116,7 +116,11 @@ class Transport:
             raise TimeoutError("the handshake took too long")
 
     def wait(self, deadline: float, to_write: bool = False) -> bool:
-        """Wait until the socket is readable, or on request writable; return False when the deadline passes first."""
+        """Wait until the socket is readable; return False when the deadline passes first.
+
+        With ``to_write``, and while bytes of the layers are unsent, a writable socket ends the wait too. While a layer
+        may hold received bytes, there is no wait.
+        """
         if self._in_layer:
             return True
         to_write = to_write or bool(self._unsent)
@@ -125,7 +129,7 @@ class Transport:
         return bool(self._poll.poll(max(0.0, remaining) * 1000))
 
     def receive(self) -> bytes | None:
-        """Return the bytes that have arrived, up to :data:`CHUNK`, possibly none; None when the server has closed."""
+        """Receive up to :data:`CHUNK` bytes, and return what they decode to; None when the server has closed."""
         data = self._receive_through(self._layers)
         if self._layers:
             with contextlib.suppress(OSError):  # after a failed send, the next receive has the reason

@@ -43,7 +43,7 @@ _SHOWN = 200  # maximum characters of an answer in an error
 
 
 class _Deflate(PerMessageDeflate):
-    """Compression with a size limit, whose state survives a control frame between the frames of a message.
+    """Compression with a size limit; its state survives a control frame between the frames of a message.
 
     wsproto 1.3 has no limit, and after such a control frame it forgets that the message is compressed.
     """
@@ -80,7 +80,7 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
     """Do the handshake of a WebSocket, then send and receive all further bytes through it.
 
     Raises:
-        AuthorizationError: the server refuses the client's certificate, or it or a gateway refuses the login.
+        AuthorizationError: the server refuses the client's certificate, or a gateway or the server refuses the login.
         NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
@@ -191,7 +191,8 @@ class WebSocketLayer:
     def decode(self) -> bytes | None:
         """Return all decoded bytes; None when the server has closed the connection.
 
-        Raises OSError for an invalid frame, or when the server ends the WebSocket.
+        Raises OSError for an invalid frame, for text, for a message of more than :data:`MAX_UNPACKED` bytes, and when
+        the server ends the WebSocket.
         """
         if self._error is None:
             for event in self._events():

@@ -56,12 +56,13 @@ def check(settings: Settings) -> Report:
 
     Args:
         settings: how to connect; ``stream`` or ``streamPattern`` name the streams to check, ``subject`` the subjects to
-            publish to them or, without these, to read and write in core NATS; ``stateBucket`` is the sink's;
-            ``bucket`` names a KV bucket to check instead, and ``keys`` the keys to write in it.
+            publish to them or, when no stream is named, to read and write in core NATS; ``stateBucket`` is that of
+            exact writes; ``bucket`` names a KV bucket to check instead, and ``keys`` the keys to write in it. When no
+            stream, subject or bucket is named, all streams are checked.
 
     Raises:
         OptionError: one of these is not for a bucket, or only for one.
-        NatsError: no server accepts the login, or the connection was lost.
+        NatsError: no server accepts the login, the connection was lost, or a PING was not answered.
     """
     kind = BUCKETS if "bucket" in settings.given else STREAMS
     refuse_unsuited(settings, kind, False, True, ("subject", "keys"))
@@ -162,7 +163,7 @@ class _Check:
         )
 
     def _user(self) -> UserInfo | None:
-        """Return the user that is logged in; None when the user may not ask, which is no problem to report."""
+        """Return the user that is logged in; None when the server does not say, which is no problem."""
         try:
             user = parse_user_info(self._connection.request(USER_INFO, b"").payload)
         except NatsConnectionError:
@@ -182,7 +183,10 @@ class _Check:
         return None
 
     def _streams(self) -> dict[str, StreamInfo | NatsError]:
-        """Return the streams that were chosen, or else all, each with its state or why that is unknown."""
+        """Return the streams that were chosen, or else all, each with its state or why that is unknown.
+
+        A pattern stands in place of its streams when none matches, or when their names are unknown.
+        """
         if self._pattern and not self._names:
             names = _answer(partial(matching_names, self._js, self._pattern))
             if isinstance(names, NatsError):
@@ -200,7 +204,10 @@ class _Check:
             return stream_info(self._js, name)
 
     def _rates(self, infos: dict[str, StreamInfo | NatsError]) -> dict[str, float]:
-        """Request the state of the streams again, and return how many messages a second each got in between."""
+        """Request the state of the streams again, and return how many messages a second each got in between.
+
+        A stream that was recreated, or has no state now, is left out.
+        """
         before = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
         if not before:
             return {}
@@ -280,11 +287,11 @@ class _Check:
 
 
 def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
-    """Describe which acknowledged messages a stream may lose, and with it an exact write.
+    """Describe which acknowledged messages a stream, and so an exact write, may lose.
 
     Args:
         stream: state of the stream.
-        state: state of the bucket in which exact writes note what they begin; None when it does not exist.
+        state: state of the bucket where exact writes note what they begin; None when it does not exist or is unknown.
     """
     if stream.storage == MEMORY:
         of_all = "all of its servers" if stream.replicas > 1 else "its server"
@@ -308,7 +315,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
 
 
 def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
-    """Return what keeps every user from an activity with a stream; empty when nothing does."""
+    """Return what keeps every user from an activity with a stream; empty when nothing does or the stream is unknown."""
     if stream is None:
         return ""
     try:

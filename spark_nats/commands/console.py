@@ -1,4 +1,4 @@
-"""Facts and tables for people: with rich in a terminal, if it is installed; otherwise as plain text."""
+"""Facts and tables for people: in a terminal with the package ``rich``, if installed; otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def bytes_shown(count: float) -> str:
     if count < 1000:
         return f"{count:.0f} B"
     unit = ""
-    for unit in _UNITS:  # noqa: B007 - the one at which it stops
+    for unit in _UNITS:  # noqa: B007 - the unit at which the loop stops
         count /= 1000
         if count < 999.5:
             break

@@ -1,4 +1,4 @@
-"""``spark-nats lag``: the lag of a checkpoint's query, whether it runs or not."""
+"""``spark-nats lag``: the lag of a checkpoint's query, whether the query runs or not."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Found(NamedTuple):
 
 
 def find(location: str, settings: Settings) -> Found:
-    """Read a checkpoint, and request the state of its streams.
+    """Read a checkpoint, and request the state of its query's streams twice, :data:`.LOOK_AGAIN` seconds apart.
 
     Args:
         location: where the checkpoint is, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
         settings: how to connect, and the query's options that :func:`~spark_nats.lag.progress` needs.
 
     Raises:
-        NatsError: the checkpoint cannot be read, or a request failed.
+        NatsError: the checkpoint cannot be read, its query reads no streams of NATS, or a request failed.
     """
     checkpoint = read_checkpoint(location)
     where = (checkpoint.query, checkpoint.batch, checkpoint.samples, settings)

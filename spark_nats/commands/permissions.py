@@ -28,7 +28,7 @@ class Needs:
 class Ability:
     """Whether a user may do something."""
 
-    to: str  # what, of :data:`~spark_nats.commands.ACTIVITIES`
+    to: str  # the activity, one of :data:`~spark_nats.commands.ACTIVITIES`
     possible: bool | None  # whether the user may; None when that is not known
     lacks: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
     unknown: tuple[str, ...]  # what may or may not be allowed
@@ -49,7 +49,7 @@ def needs_of_stream(
     Args:
         prefix: first tokens of the API's subjects.
         stream: name of the stream.
-        retention: its retention; that of most streams when it is not known.
+        retention: the stream's retention; ``limits`` when it is not known.
         subjects: the subjects to publish to it.
         bucket: name of the KV bucket for ``deduplicate=exact``.
         bucket_exists: whether that bucket exists; otherwise it has to be created.
@@ -126,7 +126,7 @@ _HARMLESS = (
     Api.CONSUMER_RESET,
     Api.CONSUMER_DELETE,
 )
-"""Requests that change nothing without a body, for a consumer that does not exist. A purge would empty the stream."""
+"""Requests that change nothing if they have no body and name no existing consumer. A purge would empty the stream."""
 
 
 class Rights:
@@ -134,6 +134,7 @@ class Rights:
 
     The server describes the permissions to users that may ask. Those of other users are tried where that does no harm:
     by :data:`_HARMLESS` requests without a body and without a reply subject, and by subscriptions that end at once.
+    Whether such a user may publish to any other subject stays unknown.
 
     Args:
         connection: logged in as the user.

@@ -26,7 +26,7 @@ class ServerReached:
     cluster: str  # name of its cluster; empty when it has none
     domain: str  # its JetStream domain; empty when it has none
     encrypted: bool  # whether the connection goes through TLS
-    max_payload: int  # most bytes of a message
+    max_payload: int  # most bytes of headers and payload of a message
     round_trip: float  # seconds from a PING to its PONG, the median of ROUND_TRIPS
 
 
@@ -34,15 +34,15 @@ class ServerReached:
 class StreamChecked:
     """A stream, which may be that of a KV bucket."""
 
-    name: str
+    name: str  # its name; the pattern when no stream is known to match it
     bucket: str = ""  # name of the bucket, if one was to be checked; else empty
     problem: str = ""  # why nothing more is known of it; empty when more is known
     retention: str = ""  # `limits`, `interest` or `workqueue`
     subjects: tuple[str, ...] = ()  # what it listens on
-    first_sequence: int = 0  # sequence of its first message
-    last_sequence: int = 0  # sequence of the last message that it has ever stored
+    first_sequence: int = 0  # sequence of its first message; `last_sequence + 1` when it is empty
+    last_sequence: int = 0  # sequence of the last message that it has ever stored; 0 when there was none
     first_time: datetime | None = None  # when its first message was stored; None when it is empty
-    last_time: datetime | None = None  # when its last message was stored
+    last_time: datetime | None = None  # when the message `last_sequence` was stored; None when there was none
     messages: int = 0  # number of its messages
     bytes: int = 0  # bytes that its messages take
     rate: float = 0.0  # messages a second that it stored during the check
@@ -50,9 +50,9 @@ class StreamChecked:
     replicas: int = 0  # number of its replicas
     persist_mode: str = ""  # `default`, or `async`: the server writes a message to the file after acknowledging it
     duplicate_window: float = 0.0  # seconds for which it remembers message ids
-    outlasts: bool = False  # whether it certainly still remembers them after a whole `retryTimeout`
+    outlasts: bool = False  # whether it certainly still remembers message ids after a whole `retryTimeout`
     max_age: float | None = None  # seconds after which it removes messages; None when it never does for their age
-    # risks for what is written to it, and subjects that leave a read without rows; only for streams that were named
+    # risks for what is written to it, and subjects that leave a read without rows; only for named streams, no buckets
     warnings: tuple[str, ...] = ()
     abilities: tuple[Ability, ...] = ()  # what the user may do with it; empty when that was not checked
     missing: bool = False  # whether the problem is that it does not exist
@@ -78,11 +78,11 @@ class Report:
     hears_answers: bool  # whether the user may subscribe to it; otherwise nothing of JetStream works
     jetstream: AccountInfo | None  # what the account uses and may use; None when that is unknown
     problems: tuple[str, ...]  # what could not be found out, and why
-    # the streams that were named, or the bucket, or else all streams of the account
+    # the streams or the bucket that were named; without any, all of the account, but none if subjects were named
     streams: tuple[StreamChecked, ...]
     core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when some were named
     retry_timeout: float  # seconds for which tasks wait for servers that are down (`retryTimeout`)
-    chosen: bool  # whether streams or a bucket were named
+    chosen: bool  # whether streams were named, one by one or by a pattern, or a bucket
 
     def failures(self, required: Collection[str]) -> list[str]:
         """Return the failures of the check as sentences.

@@ -47,9 +47,9 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 class Revenue:
     """The revenue of the orders of one region and minute."""
 
-    orders: int
-    express: int
-    cents: int
+    orders: int  # number of order events
+    express: int  # number of those with the header ``Priority``
+    cents: int  # placed orders less cancelled and returned ones
 
     def __str__(self) -> str:
         return f"{self.orders} orders, {self.express} express, revenue {Decimal(self.cents).scaleb(-2)}"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BATCHES = 8
-_LAST = 4  # last batches, before which Java has compiled what it runs: their rate is shown
+_LAST = 4  # number of the last batches, whose rate is shown: by then Java has compiled what it runs
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Streams:
 
     servers: str = field(repr=False)  # server URLs, which may contain a password
     orders: str = "ORDERS"  # stream of the orders, on the subjects `<its name in lower case>.>`
-    revenue: str = "REVENUE"  # stream of the results, likewise
+    revenue: str = "REVENUE"  # stream of the results, on subjects of the same form
 
     @property
     def connection(self) -> ConnectionOptions:
@@ -64,7 +64,7 @@ class Streams:
         return options_of_urls(self.servers)
 
     def create(self) -> str:
-        """Create both streams and describe the server that they are on."""
+        """Create both streams, and return a description of the server that they are on."""
         with naming_options(), borrow(self.connection) as connection:
             for name in (self.orders, self.revenue):
                 create_stream(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
@@ -125,7 +125,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
         voice: prints it.
         messages: how many orders to publish.
         servers: server URLs; None starts a server for the purpose.
-        keep: keep the streams, and a server that was started here until it is interrupted.
+        keep: keep the streams; a server that was started here then runs until Ctrl-C, SIGTERM or SIGHUP.
 
     Returns:
         Whether everything that came back is what was sent.
@@ -273,7 +273,7 @@ def _unequal(what: str, found: int, expected: int) -> list[str]:
 
 
 def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> None:
-    """Print how to look at what is kept, and keep a server that was started here until it is interrupted."""
+    """Print how to look at what is kept, and keep a server that was started here until a signal arrives."""
     url = ",".join(str(server) for server in parse_servers(streams.servers))  # without a password
     voice.say(f"""\
   Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:
@@ -301,7 +301,10 @@ def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> 
 
 @contextlib.contextmanager
 def _ended_by_signals(voice: Voice) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped."""
+    """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
+
+    If the exception is swallowed, the next call of :meth:`.Voice.awaits` or :meth:`.Voice.reached` raises it again.
+    """
 
     def end(number: int, _: Any) -> NoReturn:
         voice.interruption = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)

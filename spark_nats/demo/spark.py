@@ -173,7 +173,7 @@ def revenue_of(orders: DataFrame, prefix: str) -> DataFrame:
 
 
 def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
-    """Yield the progress of each micro-batch as it ends, until the query has ended."""
+    """Yield the progress of each micro-batch that has read rows, as it ends; then raise the query's error, if any."""
     shown, active = -1, True
     while active:
         clock.sleep(0.2)

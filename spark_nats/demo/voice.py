@@ -12,14 +12,14 @@ from spark_nats import clock
 SILENCE = 2.0
 """Maximum seconds without output."""
 _BAR = 20  # most characters of a bar
-_CLEAR = "\r\x1b[K"  # the line on which a terminal's cursor is
+_CLEAR = "\r\x1b[K"  # clears the line on which a terminal's cursor is
 
 
 class Voice:
     """Prints lines; within ``with``, a thread prints what is under way after :data:`SILENCE` seconds without output.
 
-    In a terminal, that is one line that changes and that the next line replaces, with a bar when it is known how much
-    is left; elsewhere it is a new line each time.
+    In a terminal, the thread updates one line, with a bar when it is known how much is left, until other output
+    replaces that line; elsewhere it prints a new line each time.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class Voice:
         """Note the step that is under way from now on, such as ``Spark is starting``; None to stay silent.
 
         Raises:
-            BaseException: the program was interrupted by it before and continued, because a library during its import,
-                or code that Python calls by itself, swallowed it.
+            BaseException: an earlier interruption, which a library during its import, or code that Python calls
+                by itself, has swallowed; not when ``what`` is None.
         """
         if what is not None:
             self._end_if_interrupted()

@@ -36,7 +36,7 @@ class Request(NamedTuple):
     operation: Api
     names: tuple[str, ...]
     body: dict[str, Any] | None = None
-    level: int | None = None  # the minimum API level of the server
+    level: int | None = None  # the minimum API level of the server; None for any
 
     def encoded(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
@@ -67,8 +67,8 @@ class JetStream:
         Raises:
             StreamNotFoundError: the answer reports that the stream does not exist.
             JetStreamUnavailableError: JetStream does not answer at all, or reports that it is not enabled.
-            JetStreamError: the answer is any other error object.
-            NatsError: the connection failed.
+            JetStreamError: the answer is any other error object, or only another responder has answered.
+            NatsError: the connection failed, no answer came in time, the user may not ask, or the answer is invalid.
         """
         (answer,) = self.request_all([Request(operation, names, body)])
         if isinstance(answer, NatsError):
@@ -81,10 +81,10 @@ class JetStream:
         """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
 
         The call waits ``timeout`` seconds for the answers; the connection's ``request_timeout`` when it is None.
-        Answers that are not JetStream's do not count.
+        Another responder's answer counts, as an error, only if JetStream's has not arrived by then.
 
         Raises:
-            NatsError: the connection failed, or an answer is invalid.
+            NatsError: the connection failed, the user may not ask, or an answer is invalid.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
         replies = self.connection.request_all(sent, timeout, [each.operation.answer_type.encode() for each in requests])
@@ -129,6 +129,7 @@ def store(
     Raises:
         JetStreamUnavailableError: nobody answers.
         JetStreamError: only another responder has answered.
+        NatsError: the connection failed, no answer came in time, or an answer is invalid.
     """
     replies = js.connection.request_all(messages, marks=[mark_of(stream)] * len(messages))
     for (subject, *_), reply in zip(messages, replies, strict=True):

@@ -1,4 +1,4 @@
-"""Creates streams, without changing those that exist, and deletes them."""
+"""Creates streams, without changing those that exist."""
 
 from __future__ import annotations
 

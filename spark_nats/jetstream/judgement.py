@@ -19,7 +19,8 @@ lacks that sequence; an earlier one was stored after M    rewritten: sequences w
 lacks that sequence; no earlier one was stored after M    intact: M was deleted
 ========================================================  ==========================================
 
-The last four need messages from the server: :func:`judge` returns the question to ask.
+The last four need messages from the server: :func:`judge` returns the question to ask. In the last two, "after M"
+means more than :data:`SKEW` later.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def judge(
 def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
     """Judge whether a message that arrives is of the same history as ``seen``; None: the server has to be asked.
 
-    A message that was stored later than ``seen`` belongs to that history only if its sequence is higher.
+    ``sequence`` is at most that of ``seen``. So a message that was stored later than ``seen`` is of another history,
+    unless the clocks of the servers differ.
     """
     if sequence == seen.sequence:
         return Judgement.INTACT if time == seen.time else Judgement.REWRITTEN

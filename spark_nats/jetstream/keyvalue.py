@@ -23,9 +23,9 @@ from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, 
 class Entry(NamedTuple):
     """What a key holds."""
 
-    value: bytes  # its value; empty when the key was deleted
-    revision: int  # sequence at which it was stored; 0 when the key never held anything
-    time: int  # when it was stored, in nanoseconds since 1970
+    value: bytes  # its value; empty also when the key was deleted, or when the bucket has nothing of the key
+    revision: int  # sequence at which the value or the deletion was stored; 0 when the bucket has nothing of the key
+    time: int  # when that was stored, in nanoseconds since 1970; 0 when the bucket has nothing of the key
 
 
 def what_holds(bucket: str, key: str) -> MessageAt:
@@ -34,7 +34,7 @@ def what_holds(bucket: str, key: str) -> MessageAt:
 
 
 def entry_of(message: StoredMessage | None) -> Entry:
-    """Return the entry of a key from the last message of that key."""
+    """Return the entry of a key from its last message; ``message`` is None when there is none."""
     return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
 
 
@@ -53,13 +53,13 @@ class Bucket:
     def put(self, key: str, value: bytes, revision: int | None = None) -> None:
         """Store a value under a key; return when it is stored.
 
-        With a ``revision``, the bucket refuses the value unless that is the key's last one. It is not if it came from
-        an outdated leader, or if others have replaced the value since.
+        With a ``revision``, the bucket refuses the value unless the key's last revision is this one (0: none). The last
+        one is another if ``revision`` came from an outdated leader, or if others have replaced the value since.
 
         Raises:
             JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or belongs to
                 another account that does not share it.
-            JetStreamError: the bucket refuses the value, for want of space for example.
+            JetStreamError: the bucket refuses the value, for want of space for example; or only another client answers.
         """
         subject = key_subject(self._name, key, self._js.prefix)
         header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
@@ -70,7 +70,7 @@ class Bucket:
             raise JetStreamError(said, *refused, transient=refused.transient)
 
     def keys(self, pattern: str) -> list[str]:
-        """Return the keys that match a pattern with the wildcards of subjects."""
+        """Return the keys that match a pattern with the wildcards of subjects; deleted keys may be among them."""
         subjects = subjects_of(self._js, self._stream, key_subject(self._name, pattern))
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 

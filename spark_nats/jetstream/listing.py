@@ -35,7 +35,7 @@ class Listed(NamedTuple):
 
     name: str
     entry: dict[str, Any] | None  # None when only the name is known
-    problem: str | None  # with a problem, only the entry's configuration counts
+    problem: str | None  # why only the entry's configuration counts; None when the whole entry does
 
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
@@ -137,10 +137,10 @@ def _all_pages(
     body: Mapping[str, Any] = {},
     first: dict[str, Any] | None = None,
 ) -> dict[str, T]:
-    """Return what a server lists by pages, in order; ``read`` parses an answer, and ``first`` is one that is known.
+    """Return what a server lists by pages, in order; ``read`` parses an answer, ``first`` is the first one if known.
 
     Each page but the first begins with the last name of the page before. If it does not, names were removed or added
-    meanwhile, and the listing starts again; after several attempts it is an error that the names change too fast.
+    meanwhile, and the listing starts again; it raises :class:`JetStreamError` after ten attempts.
     """
     for _ in range(_LISTINGS):
         found: dict[str, T] = {}
@@ -163,8 +163,8 @@ def _all_pages(
 def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
     """Extend the error that a stream does not exist by the names of those that do, the most similar first.
 
-    That takes a request for each thousand streams or so; a user without the permission gets the plain error. Where
-    streams are ``to_read``, creating a missing one would not help, so all are named.
+    Listing them takes a request for each thousand streams or so; a user without the permission gets the plain error.
+    Where streams are ``to_read``, creating a missing one would not help, so up to ten are named; else a similar one.
     """
     try:
         yield
@@ -185,9 +185,10 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
 def naming_its_kind(
     js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., ConditionText]
 ) -> Iterator[None]:
-    """Report a stream that does not exist by its kind, and suggest a similar name of that kind.
+    """Report a missing stream as a missing bucket or other kind of stream, and suggest a similar name of that kind.
 
-    Streams of the kind listen on a ``subject``, ``name_in`` extracts their names, and ``missing`` words the error.
+    Streams of the kind listen on ``subject``, ``name_in`` returns the kind's name for a stream (empty or None if the
+    stream is of another kind), and ``missing`` returns the error's text.
     """
     try:
         yield
@@ -201,7 +202,7 @@ def naming_its_kind(
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:
-    """Return in words which streams there are, the most similar first; those of buckets if there are no others."""
+    """Return in words which streams there are, the most similar first; those of other kinds if there are no others."""
     names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
     near = _nearest(missing, names, 0.6)
     names = near + [name for name in names if name not in near]
@@ -211,7 +212,7 @@ def _listed(missing: str, known: Sequence[str]) -> str:
 
 
 def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
-    """Return the names that are similar to a missing one, the most similar first."""
+    """Return the names that are similar to a missing one in any case of letters, the most similar first."""
     from difflib import get_close_matches  # only here, where time does not matter
 
     by_letters: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
 """Selects streams by a pattern on their names, including streams that are created later.
 
-It also tells whether filters of subjects can match anything in them.
+It also tells whether subject filters can match anything in these streams.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from spark_nats.protocol.subjects import name_violation, overlap
 logger = logging.getLogger(__name__)
 
 LIST_INTERVAL = 10.0
-"""Seconds for which a list of streams is valid, and so the longest time until a query notices a new one."""
+"""Seconds for which a list of streams is valid: a query notices a new stream at its first look after that."""
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
     """Tell whether a pattern matches the whole name of a stream.
 
-    A name that begins like the streams of KV buckets, object stores and MQTT matches only if the pattern itself
-    contains these letters: a pattern for all streams does not mean those.
+    A name that begins like the streams of KV buckets, object stores and MQTT matches only if the text of the pattern
+    contains that beginning (``KV_``, ``OBJ_``, ``MQTT_``): a pattern for all streams does not mean those.
     """
     reserved = next((each for each in RESERVED_STREAMS if name.startswith(each)), "")
     return reserved.removeprefix("$") in pattern.pattern and pattern.fullmatch(name) is not None
@@ -81,11 +81,11 @@ class Selection:
 
     @property
     def is_due(self) -> bool:
-        """Whether the matching names have to be listed, because the last list is too old."""
+        """Whether the matching names have to be listed, because there is no list yet or the last one is too old."""
         return self.pattern is not None and clock.monotonic() - self._listed >= LIST_INTERVAL
 
     def look(self, js: JetStream) -> None:
-        """List the matching names, if that is due."""
+        """List the matching names, if that is due; warn once when there are none."""
         if self.pattern is None or not self.is_due:
             return
         self.names = matching_names(js, self.pattern)
@@ -95,7 +95,7 @@ class Selection:
             logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
     def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
-        """Note a stream's state; when all were seen, warn once of filters that nothing can match."""
+        """Note a stream's state; when all were seen, warn once of filters that match no subject and no message."""
         if self._seen is None or not filters:
             return
         self._seen[info.name] = info
@@ -121,7 +121,7 @@ class Selection:
 
 
 def _is_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
-    """Tell whether one of some streams holds a message that matches a filter, or does not report it."""
+    """Tell whether one of some streams holds a message that matches a filter; True also when that is not reported."""
     try:
         return any(info.messages and last_sequence(js, info.name, (subject,)) for info in streams)
     except (JetStreamError, PermissionsError):

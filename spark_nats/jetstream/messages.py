@@ -1,6 +1,6 @@
 """Finds single messages of streams, and the sequences where a range begins or ends, by asking the streams' leaders.
 
-Each query is a question, such as :class:`MessageAt`. :func:`ask` sends many of them at once.
+What can be asked is a :class:`Question`, such as :class:`MessageAt`. :func:`ask` sends many requests at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Question(Generic[Answer]):
-    """A query, typed by its answer."""
+    """What a stream's leader can be asked, typed by the answer."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class MessageAt(Asked[StoredMessage | None]):
 
 @dataclass(frozen=True, slots=True)
 class FirstSince(Question[int]):
-    """Asks for the first sequence of a range that was stored at or after a time: :func:`first_sequence_since`."""
+    """Asks what :func:`first_sequence_since` returns for the arguments of the same names."""
 
     stream: str
     time: int
@@ -98,6 +98,9 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
 
     Returns:
         For each what its ``read`` returns, None for a message that does not exist; or the error in its answer.
+
+    Raises:
+        NatsError: the connection failed, or an answer is invalid.
     """
     answers = js.request_all([each.request for each in questions]) if questions else []
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]

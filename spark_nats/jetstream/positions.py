@@ -20,7 +20,7 @@ class Fingerprint(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a stream where a reader continues.
+    """A place in a stream where a reader or writer continues.
 
     Attributes:
         created: when the stream was created.
@@ -43,7 +43,7 @@ class Position(NamedTuple):
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """The fingerprint of the message before ``next``."""
+        """The fingerprint of the message before ``next``; None when ``time`` is None."""
         return None if self.time is None else Fingerprint(self.last, self.time)
 
 

@@ -3,11 +3,11 @@
 A leader that was cut off from the others of its cluster, or paused, answers as the leader until it notices. It knows
 nothing of messages that were stored meanwhile, nor of streams that were created. So a state is believed at once where a
 later request would correct it; or only when the leader repeats it; or only beyond doubt (:class:`Trust`). A leader has
-to report a loss for several seconds: until then :class:`StreamView` raises a retryable error.
+to report a loss for several seconds: until then :class:`StreamView` raises a transient error.
 
 :mod:`.judgement` decides what the answers mean for a reader or writer at a position; :func:`judged` asks for what the
-decision lacks, and :class:`StreamView` tells when that is needed. No other module asks for a stream's state, except the
-lists of an account's streams and subjects.
+decision lacks, and :class:`StreamView` tells when that is needed. Other modules ask for a stream's state by
+:func:`stream_info` or :class:`StateOf`, except the lists of an account's streams and subjects.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def judged(
 
 
 def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
-    """Return the sequence of the first message that was stored after everything before a position.
+    """Return the sequence of the first message with a later time than the message before a position.
 
-    It is the stream's next sequence when there is no such message, or when the position has no time.
+    The result is the stream's next sequence when there is no such message, or when the position has no time.
     """
     behind = info.last_sequence + 1
     if position.time is None:
@@ -154,14 +154,14 @@ def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
 class _Seen(NamedTuple):
     connection: tuple[str, int]
     info: StreamInfo
-    busy: bool
+    busy: bool  # whether the stream was not seen before, or has stored a message since
 
 
 class StreamView:
     """Remembers streams as they were when their histories were last found intact, and doubts reports of a loss since.
 
-    Such a report is doubted for ``patience`` seconds at most. A standalone server is believed at once, because it
-    accepts connections only after loading its streams.
+    Such a report is doubted for ``patience`` or :data:`CONFIRMATION` seconds, whichever is less. A standalone server is
+    believed at once, because it accepts connections only after loading its streams.
 
     The view compares a history at the first request, over another connection, under another leader, and when a stream's
     end has moved back. A stream on another server than the connected one may be restored and filled again while the
@@ -177,11 +177,11 @@ class StreamView:
     # Existence
 
     def state(self, js: JetStream, stream: str) -> StreamInfo:
-        """Return the state of a stream that existed, when nothing else about it is in doubt.
+        """Return the state of a stream that existed, and note that the stream has lost nothing.
 
         Raises:
             StreamNotFoundError: the leader has reported for long enough that the stream is gone.
-            JetStreamError: the leader has not reported that for long enough (503), or there is no leader at the moment.
+            JetStreamError: the leader has not reported that for long enough, or there is no leader at the moment.
             NatsError: the request failed.
         """
         try:
@@ -193,7 +193,7 @@ class StreamView:
         return info
 
     def confirm(self, js: JetStream, stream: str, what: str) -> None:
-        """Return if the loss that ``what`` describes was reported for long enough; else raise an error (503)."""
+        """Raise a transient error unless the loss ``what`` was reported for long enough, or outside a cluster."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))
@@ -251,7 +251,8 @@ class StreamView:
     ) -> Judgement:
         """Return what has become of a stream since a position in it was noted.
 
-        Its history is compared if that ``is_due``, or if it was requested with the state, or if there is a doubt.
+        Its history is compared if that ``is_due``, if it was requested with the state, or if there is a doubt; else
+        only the state counts.
 
         Raises:
             NatsError: a request failed.

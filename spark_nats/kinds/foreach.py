@@ -52,8 +52,8 @@ class NatsForeachWriter:
         query = rows.writeStream.foreach(writer).option("checkpointLocation", ...).start()
 
     Rows have the columns of the sink. A thread sends them while Spark hands over others. A task ends when the stream
-    has acknowledged all of its rows. They get message ids, so that a replay within the stream's duplicate window stores
-    none twice. Spark calls Python for each row, so this is far slower than the sink.
+    has acknowledged all of its rows. They get message ids, unless ``deduplicate`` is ``false``, so that a replay within
+    the duplicate window stores none twice. Spark calls Python for each row, so this is far slower than the sink.
 
     Args:
         options: the options of a streaming write, such as ``stream``, with their values; ``deduplicate`` is ``window``
@@ -80,7 +80,7 @@ class NatsForeachWriter:
         """Begin a task; Spark calls this.
 
         Raises:
-            NatsError: no streaming query calls it.
+            NatsError: no streaming query calls this, and ``deduplicate`` is ``window``.
         """
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
@@ -103,10 +103,10 @@ class NatsForeachWriter:
         self._sending.put(row)
 
     def close(self, error: Exception | None) -> None:
-        """End a task: wait until the stream has acknowledged its rows; Spark calls this.
+        """End a task: wait until the stream has acknowledged its rows, unless there is an error; Spark calls this.
 
         Raises:
-            NatsError: a row could not be written.
+            NatsError: a row could not be written, and ``error`` is None.
         """
         if self._sending is not None:
             self._sending.end(error)
@@ -142,7 +142,7 @@ class _Sending:
             raise self._failed
 
     def end(self, error: Exception | None) -> None:
-        """Wait until all rows are written; after an error of Spark or of ours, only until nothing more is sent."""
+        """Wait until all rows are written; if an ``error`` ended the task, only until nothing more is sent."""
         self._given_up = error is not None
         self._hand_over(None)
         self._thread.join()
@@ -178,7 +178,7 @@ class _Sending:
                 yield nothing
 
     def _take(self) -> list[Row | None]:
-        """Wait up to :data:`_QUIET` seconds for rows; return those that are sent together next."""
+        """Wait up to :data:`_QUIET` seconds for rows; return those to send together; none if none came."""
         rows: list[Row | None] = []
         with suppress(Empty):
             rows.append(self._rows.get(timeout=_QUIET))

@@ -46,7 +46,7 @@ class Kind:
 
     Attributes:
         named_by: the options that name it. A query without any such option of any kind is about core NATS.
-        called: what error texts call several of it, with "of" before it; empty for streams.
+        called: what error texts call such things, with " of " before it; empty for streams and tables.
         columns: returns what a row is, and its possible columns as DDL, for the values of the options that are set.
         default_columns: the columns when no schema is given, as DDL; all of them when empty.
         read: how a batch reads it; None when it cannot. The other three are the same for their modes.
@@ -78,6 +78,6 @@ class Kind:
         return self.read_stream if streaming else self.read
 
     def names(self, writing: bool, streaming: bool) -> set[str]:
-        """Return the names of the options that can be set."""
+        """Return the names of the options that can be set; none when the mode cannot read or write it."""
         operation = self.operation(writing, streaming)
         return operation.names(streaming) if operation else set()

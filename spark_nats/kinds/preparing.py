@@ -1,4 +1,4 @@
-"""What a sink does on the driver before there are tasks, because it would fail in every attempt of every task."""
+"""What a sink does on the driver before there are tasks: in the tasks, a mistake would fail every attempt of each."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from spark_nats.client.options import RetryOptions
 
 
 def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
-    """Prepare a micro-batch, unless its query has done so recently, and wait for servers that are down.
+    """Prepare a micro-batch, unless that was done within :data:`PREPARED_FOR` seconds; wait for servers that are down.
 
-    Spark asks for a writer for each micro-batch, in a new process, and for another one when the tasks are done. There,
-    an error because a server is down would hide the error of a task.
+    Spark asks for a writer for each micro-batch, in a new process, and for another writer when the tasks are done. The
+    latter prepares nothing: an error because a server is down would hide the error of a task.
 
     Args:
-        query: a text that no other query of this program has.
+        query: a text that no query with another preparation has.
         what: what the query does, for the log.
-        retries: how long to wait.
+        retries: how long and how often to retry.
         prepare: what to do.
 
     Raises:

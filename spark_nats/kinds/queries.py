@@ -1,7 +1,7 @@
 """Options become a query: its kind, its values, and the errors of options that do not fit together.
 
-The option ``stream`` selects streams, ``bucket`` a KV bucket, ``objectStore`` an object store, and ``table`` the
-account's inventory, which can only be read. A query with none of them is about core NATS.
+The options ``stream`` and ``streamPattern`` select streams, ``bucket`` a KV bucket, ``objectStore`` an object store,
+and ``table`` the account's inventory, which can only be read. A query with none of them is about core NATS.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def parse(options: Given) -> Settings:
     """Read the values, and the files that they name; values that were read already are returned unchanged.
 
     Raises:
-        OptionError: an option is unknown, has an invalid value, or contradicts another in any case.
+        OptionError: an option is unknown, has an invalid value, lacks an option that it needs, or contradicts another,
+            whatever the kind of the query.
     """
     if isinstance(options, Settings):
         return options

@@ -22,7 +22,7 @@ LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", 
 AUTHORITIES = ("tlsCaFile", "tlsCaPem")
 CERTIFICATES = ("tlsCertFile", "tlsCertPem")
 KEYS = ("tlsKeyFile", "tlsKeySecret")
-"""The options for each of the three texts that TLS needs; only one option of each tuple may be set."""
+"""The options for each of the three texts that TLS may need; only one option of each tuple may be set."""
 
 _JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, as in ADR-40
 
@@ -169,7 +169,7 @@ class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
         """Return the settings of the client.
 
         Args:
-            given: names of the options that were set, for errors.
+            given: names of the options that were set, also by a context, for errors.
             echo: whether the server delivers the connection's own messages to its subscriptions.
 
         Raises:

@@ -29,15 +29,15 @@ _WITHOUT_EFFECT = {"name", "description", "color_scheme", "jetstream_event_prefi
 
 
 def read_context(where: str) -> dict[str, str]:
-    """Return the fields of a context, as options.
+    """Return the fields of a context as options, without fields that are empty or have no effect.
 
     Args:
         where: the name of a context in the user's configuration directory, or the path of its file, which has a slash
             in it or ends in ``.json``.
 
     Raises:
-        ValueError: the file cannot be read, or has an unsupported field that would change how to connect. The message
-            contains no value of a field.
+        ValueError: ``where`` is neither a name nor a path; the file cannot be read, holds no JSON object, or has an
+            unsupported field or a value of the wrong type. The message contains no value of a field.
     """
     path = _path(where)
     try:

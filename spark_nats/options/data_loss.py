@@ -1,4 +1,4 @@
-"""The report of messages that are gone before the query has read them: ``failOnDataLoss`` makes it an error."""
+"""The report of a loss, such as of messages that the query has not read yet: ``failOnDataLoss`` makes it an error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from spark_nats.errors import DataLossError
 logger = logging.getLogger(__name__)
 
 GO_ON = "set the option 'failOnDataLoss' to false to continue with"
-"""The beginning of a remedy; its end names the messages with which the query then continues."""
+"""The beginning of a remedy; its end names what the query then continues with."""
 
 
 def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hint: str = "") -> None:
-    """Raise an error or log a warning about messages that are gone.
+    """Raise an error or log a warning about a loss.
 
     Args:
-        what: the lost messages, and the reason.
+        what: what is lost or, for a replay, unknown, and the reason.
         fail: the value of the option ``failOnDataLoss``.
         rest: what the query continues with when it does not fail.
         hint: the remedy in the error; empty for :data:`GO_ON` with ``rest``.

@@ -1,6 +1,6 @@
 """The form in which errors reach Spark: with their code and the options to check, and with the sentence first.
 
-:func:`naming_options` wraps every method that Spark calls and that can fail, and nothing else.
+:func:`naming_options` wraps every method that Spark calls and that can fail, and requests for users outside of Spark.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``max_in_flight: int = option(...)`` declares the option ``maxInFlight``; a new option is one more such field. A query
 accepts the fields of its kind's dataclass, which marks the fields for only batches or only streaming.
-:func:`option` has the type of the value that is read, so types are checked from the text to the use.
+A call of :func:`option` has the type of the value in a query, so types are checked from the text to the use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Option:
         return self.default if streaming or self.batch_default is None else self.batch_default
 
     def value(self, given: Mapping[str, Any], streaming: bool) -> object:
-        """Return the value in a query: the one that was set, else the default.
+        """Return the value in a query: the one that was set, else the default, else ``absent``.
 
         Raises:
             OptionError: the value is invalid in such a query.

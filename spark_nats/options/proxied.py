@@ -31,5 +31,5 @@ class Proxied(Group, section="Connecting"):
 
     @property
     def reach(self) -> ByProxy:
-        """The way to servers, through a proxy if one is set."""
+        """The way to servers: through the proxy that is set or, for a WebSocket, that of the environment, if any."""
         return ByProxy(self.proxy and replace(self.proxy, user=self.proxy_user, password=self.proxy_password))

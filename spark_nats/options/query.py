@@ -52,7 +52,10 @@ class Query(Group):
         return self
 
     def as_a(self, other: type[Q], **others: Any) -> Q:
-        """Return a query of another kind that does the work of this one, with all fields that both kinds have."""
+        """Return a query of another kind that does the work of this one, with all fields that both kinds have.
+
+        ``others`` are further values, by field. The remaining options have their defaults.
+        """
         mine: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)} | others
         known = {each.name: mine[each.name] for each in fields(other) if each.name in mine}
         rows: dict[str, Any] = {
@@ -170,7 +173,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         return self.starting_timestamp or self.starting_offsets
 
     def starting_at(self, name: str, stream: str) -> Offsets:
-        """Return the start in the stream of a bucket or object store, whose offsets have its ``name``.
+        """Return the ``starting_offsets`` by ``stream``; they are set by the ``name`` of a bucket or object store.
 
         Raises:
             OptionError: the offsets are for another name.
@@ -181,7 +184,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
 
 
 def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
-    """Check that offsets are for these streams.
+    """Check that offsets in JSON are for exactly these streams.
 
     Raises:
         OptionError: the offsets are for other streams.

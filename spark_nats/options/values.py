@@ -63,7 +63,7 @@ def read_whole_number(text: str) -> int:
 
 
 def read_word(text: str, *words: str) -> str:
-    """Read one of the given words, in lower case."""
+    """Read one of the given words, in upper or lower case; return it in lower case."""
     if text.lower() not in words:
         raise ValueError(f"is {text!r}; it must be {', '.join(words[:-1])} or {words[-1]}")
     return text.lower()
@@ -192,14 +192,14 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
 
 
 def read_text(text: str) -> str:
-    """Read any text without control characters."""
+    """Read any text that is not empty and has no control characters."""
     if not text or re.search(r"[\x00-\x1f\x7f]", text):
         raise ValueError("is empty or contains a control character")
     return text
 
 
 def read_secret(text: str) -> str:
-    """Read any text, which no error shows."""
+    """Read any text that is not empty; no error shows it."""
     if not text:
         raise ValueError("is empty")
     return text
@@ -265,7 +265,7 @@ def _content_of_file(text: str) -> str:
 
 
 def read_certificates(text: str) -> str:
-    """Read a file in PEM format."""
+    """Return the content of a file in PEM format, with certificates or a key."""
     content = _content_of_file(text)
     if "-----BEGIN " not in content:
         raise ValueError(f"is {text!r}, which is not a file in PEM format")
@@ -411,18 +411,18 @@ def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
 read_names = partial(_each, violation_of=_stream_violation)
 read_filters = partial(_disjoint, violation_of=filter_violation)
 read_subjects = partial(_each, violation_of=filter_violation)
-# The name of a JetStream domain or of a consumer, and that of a queue group.
+# The name of a JetStream domain, of a consumer or of one stream, and that of a queue group.
 read_name = partial(_valid, violation_of=name_violation)
 read_queue_group = partial(_valid, violation_of=queue_violation)
 
 
 def read_tokens(text: str) -> str:
-    """Read a subject prefix: literal tokens, with or without a trailing dot."""
+    """Read a subject prefix: literal tokens, with or without a trailing dot; return it without the dot."""
     return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
 def read_create_stream(text: str) -> bool | RequestedConfig:
-    """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations may have a unit."""
+    """Read ``true``, ``false`` or a stream's configuration in JSON; return its durations in nanoseconds."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     config = _object_in(text)
@@ -461,7 +461,7 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
 
     Returns:
-        The configuration, with durations in nanoseconds; None for ``false``.
+        The configuration, with durations in nanoseconds; empty for ``true``, None for ``false``.
     """
     return _read_create(text, "a bucket", _BUCKET_FIELDS, '{"history": 5, "max_age": "24h"}')
 

@@ -54,7 +54,7 @@ class Api(StrEnum):
 
     @property
     def answer_type(self) -> str:
-        """The ``type`` that JetStream sets in each answer to the operation, errors included."""
+        """The ``type`` that JetStream sets in each JSON answer to the operation, errors included."""
         name = "account_info" if self is Api.ACCOUNT_INFO else self.value.lower().replace(".", "_")
         return f"io.nats.jetstream.api.v1.{name}_response"
 
@@ -127,7 +127,7 @@ NOT_READY = frozenset(
         ErrCode.LAST_SEQUENCE_NOT_READY,
     }
 )
-"""Errors that a server returns while it starts, a leader is elected, or the servers of a stream are down."""
+"""Errors that a server returns while it starts, a leader is elected, or a stream or consumer is offline."""
 NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
 """JetStream is off: it is not enabled, has not started yet, or the server stopped it because its disk is full."""
 
@@ -177,7 +177,7 @@ def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
 
 
 def subjects_query(pattern: str) -> dict[str, Any]:
-    """Return the body of a request for a stream's state that lists its subjects matching a filter."""
+    """Return the body of a request for a stream's state with the number of messages of each matching subject."""
     return {"subjects_filter": pattern}
 
 

@@ -10,7 +10,7 @@ from spark_nats.protocol.documents import integer_at, positive_at, string_at, te
 
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
-"""Nanoseconds without a request after which the server deletes one of our consumers."""
+"""Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
 _NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
@@ -55,7 +55,7 @@ class ConsumerInfo:
 
     @property
     def is_never_pulled(self) -> bool:
-        """Whether its configuration is one that :func:`durable_config` makes."""
+        """Whether its policies, deliver subject and inactive threshold are those that :func:`durable_config` makes."""
         return {name: self.config.get(name) for name in _NEVER_PULLED} == _NEVER_PULLED
 
     @property
@@ -65,9 +65,9 @@ class ConsumerInfo:
 
 
 def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
-    """Return the state of a stream's consumer from an answer, or raise a :class:`ValueError`."""
+    """Return the state of a stream's consumer from an answer; ValueError when it is about another one or invalid."""
     config = answer.get("config")
-    if answer.get("name") != name:  # it becomes part of subjects
+    if answer.get("name") != name:  # the name becomes part of subjects
         raise ValueError("it is about another consumer or none")
     if answer.get("stream_name") != stream:
         raise ValueError("it is about a consumer of another stream")
@@ -86,7 +86,7 @@ def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
 
 
 def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
-    """Return a consumer's state from the answer that moved it to ``sequence``, or raise a :class:`ValueError`."""
+    """Return a consumer's state from the answer to its move to ``sequence``; ValueError when it was not moved there."""
     if integer_at(answer, "reset_seq") != sequence:
         raise ValueError(f"it does not say that the consumer begins at {sequence}")
     return consumer_in(answer, stream, name)
@@ -101,8 +101,8 @@ def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def name_in(entry: Any) -> str:
-    """Return the name of the stream or consumer that an entry of a list describes."""
-    # An offline consumer has its name only in its configuration.
+    """Return the name of the stream or consumer that an entry of a list describes; ValueError when it has none."""
+    # A stream has its name only in its configuration, and so has an offline consumer.
     return text_at(entry, "name") or text_at(entry, "config", "name") or string_at(entry, "config", "durable_name")
 
 
@@ -116,7 +116,7 @@ def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bo
     }
     if start is None:
         config["deliver_policy"] = "last_per_subject"
-        filters = filters or (">",)  # the server demands one
+        filters = filters or (">",)  # with this policy, the server demands a filter
     else:
         config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
     if filters:
@@ -127,14 +127,20 @@ def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bo
 
 
 def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], **more: str) -> dict[str, Any]:
-    """Return the configuration of a durable that nobody pulls from; ``filters`` are its subjects, all when empty."""
+    """Return the configuration of a durable that nobody pulls from.
+
+    ``filters`` are its subjects, all when empty; ``more`` are further fields.
+    """
     chosen = {"filter_subjects": list(filters)} if filters else {}
     given = {field: value for field, value in _NEVER_PULLED.items() if value is not None}
     return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
 
 
 def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
-    """Return why a durable is not ours, with this mark in its metadata and these filters; empty when it is ours."""
+    """Return why a durable is not ours; empty when its metadata has the name ``mark``, and it has these filters.
+
+    ``what_for`` says in the text what spark-nats would have made the durable for.
+    """
     if mark not in found.metadata:
         return f"was not made by spark-nats{what_for}"
     same = sorted(found.filters) == sorted(filters)

@@ -22,7 +22,7 @@ PONG = b"PONG\r\n"
 MAX_CONTROL_LINE = 4096
 """A server's default limit on the bytes between an operation's name and the end of its line.
 
-The server closes the connection of a client that exceeds the limit. It does not announce it.
+The server closes the connection of a client that exceeds the limit. INFO does not announce the limit.
 """
 
 
@@ -76,7 +76,7 @@ class ServerInfo:
     domain: str = ""
 
     def is_older_than(self, major: int, minor: int, patch: int = 0) -> bool:
-        """Return whether the server's version is older than a release; False when the server reports none."""
+        """Return whether the server's version is older than a release; False when it reports no version number."""
         found = re.match(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
         return found is not None and (int(found[1]), int(found[2]), int(found[3] or 0)) < (major, minor, patch)
 
@@ -135,7 +135,7 @@ class ConnectOptions:
 
 
 def encode_sub(subject: str, sid: int, queue: str | None = None) -> bytes:
-    """Return a SUB line; ValueError when the subject or the queue group is not valid as one field of it."""
+    """Return a SUB line; ValueError when the subject or the queue group is not valid."""
     if violation := filter_violation(subject):
         raise ValueError(f"subject {subject!r} {violation}")
     if queue is None:
@@ -177,7 +177,8 @@ class ErrorKind(Enum):
         return self in (ErrorKind.LIMITED, ErrorKind.OVERLOADED)
 
 
-# How the texts of each kind begin, in lower case: those that the protocol lists, and a few more of the server's.
+# How the texts of each kind begin, in lower case: those that the protocol lists, and a few more of the server's. The
+# first that fits counts.
 _ERRORS = {
     "permissions violation": ErrorKind.PERMISSIONS,
     "invalid subject": ErrorKind.REJECTED,

@@ -7,11 +7,11 @@ every line that begins with ``MSG `` or ``HMSG `` is a candidate, all candidates
 and then the guesses are *verified*: a frame counts only if it begins exactly where a verified frame ended. A line
 inside a payload that looks like a message is never reached that way.
 
-Where a verified frame is not followed by a good candidate (a control line, tabs or several spaces between fields, a
-torn frame, an error), :meth:`_Scan._step` takes one step by the protocol's grammar as it is written, and the guesses
-continue from there. So a guess can cost time but not correctness: the grammar decides whatever the guess does not
-recognise, and only the grammar raises errors. The grammar alone reads chunks of a few frames: with arrays, the answer
-to a request would take ten times as long.
+Where a verified frame is not followed by a good candidate (a control line, a tab after ``MSG``, several spaces between
+fields, a torn frame, an error), :meth:`_Scan._step` takes one step by the protocol's grammar as it is written, and the
+guesses continue from there. So a guess can cost time but not correctness: the grammar decides whatever the guess does
+not recognise, and only the grammar raises errors. The grammar alone reads chunks of a few frames: with arrays, the
+answer to a request would take ten times as long.
 
 The benchmark's rows "codec: decode ..." guard the cost: of deliveries, of headers, and of hostile payloads.
 """
@@ -38,7 +38,7 @@ _MSG = np.uint32(int.from_bytes(b"msg ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
 _MIN_LINE = len("MSG a 1 0")
 _BEFORE_FIRST = np.array([-1])
-_MAX_SIZE_DIGITS = 8  # digits
+_MAX_SIZE_DIGITS = 8  # digits of a header's size that a guess reads; the grammar reads longer ones
 
 # The grammar: operation names in any case, fields separated by any number of spaces and tabs.
 _FIELD = rb"[ \t]+([^ \t]+)"
@@ -154,7 +154,7 @@ class _Scan:
         self.position = int(frames[-1, -1]) + 2
 
     def _step(self) -> bool:
-        """Take one frame by the grammar; return False when it is not complete yet."""
+        """Take one frame or control line by the grammar; return False when it is not complete yet."""
         start = self.position
         available = len(self.chunk) - start
         eol = self.chunk.find(b"\r\n", start, start + self.max_line + 2)
@@ -206,13 +206,13 @@ class _Guess:
     """The places in a chunk that look like messages, parsed but not yet verified.
 
     The cheap checks come first, for every line that looks like a message's: it ends in a size, and a CRLF stands where
-    the frame would end. A candidate inside the previous frame is dropped too. So a payload full of lines that look
-    like messages costs little more than any other, and only the remaining candidates are parsed in full.
+    the frame would end. A candidate inside the frame of an earlier one is dropped too. So a payload full of lines
+    that look like messages costs little more than any other, and only the remaining candidates are parsed in full.
     """
 
     def __init__(self, buffer: bytecolumns.Bytes, max_line: int, max_message: int) -> None:
         # The remaining candidates: their starts, whether their whole lines are valid, and their columns; and the
-        # indexes of those that the next candidate does not directly follow.
+        # indexes of those that are not valid, or that the next candidate does not directly follow.
         self._start: bytecolumns.Positions = _NO_POSITIONS
         self._good: bytecolumns.Mask = np.empty(0, np.bool_)
         self._table: bytecolumns.Positions = _NO_FRAMES
@@ -285,7 +285,7 @@ class _Guess:
                 end,
             ]
         )
-        # A frame is linked to the next when both are good and it ends where the next one begins.
+        # A frame is linked to the next, good or not, when it is good itself and ends where the next one begins.
         linked = good[:-1] & (end[:-1] + 2 == start[1:])
         self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
 

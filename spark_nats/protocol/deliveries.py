@@ -53,7 +53,7 @@ class Deliveries:
         self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
         if len(replies):  # the dots imply at least eight bytes in each row
             self._require(load_words(self._data, self._offsets[:-1]) == _PREFIX)
-        # The dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
+        # Index of the dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
         self._before = np.where(is_short, 3, 5)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Deliveries:
         return Deliveries(found)
 
     def other_consumer(self, stream: str, consumer: str) -> str | None:
-        """Return the reply subject of a delivery from another stream or consumer; None when there is none."""
+        """Return the first reply subject from another stream or consumer, quoted; None when there is none."""
         if not len(self):
             return None
         beginning = b".".join([*self._first_tokens(0), b""])

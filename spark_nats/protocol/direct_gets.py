@@ -4,10 +4,10 @@ The server puts them at the end of a message's headers, always in this order::
 
     Nats-Stream, Nats-Subject, Nats-Sequence, Nats-Time-Stamp, Nats-Num-Pending, Nats-Last-Sequence
 
-A message may have headers of its own with these names, for example after a republish, so they are counted from the end
-of the block. Without the six headers, the message is as it was stored. ``Nats-Stream`` names the stream that answers,
-which may be a mirror of the requested one. The benchmark's row "codec: decode direct gets to seven columns" guards the
-cost.
+A message may have headers of its own with these names, for example after a republish, so the six are counted from the
+end of the block. Without the six headers, the message is as it was stored. ``Nats-Stream`` names the stream that
+answers, which may be a mirror of the requested one. The benchmark's row "codec: decode direct gets to seven columns"
+guards the cost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DirectGetReplies:
             return None
         line = _STREAM + stream.encode() + b"\r"
         start, end = self.streams
-        begin = end - len(line)  # own headers that lack a line end stand before it
+        begin = end - len(line)  # an own header of the message that lacks a line end may stand before the line
         named = begin >= 0
         for i, word in bytecolumns.words_of(line):
             named &= bytecolumns.load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
@@ -68,7 +68,10 @@ class DirectGetReplies:
         return said.rstrip(b"\r").decode("utf-8", "backslashreplace")
 
     def last(self) -> tuple[int, int]:
-        """Return the sequence of the last message, and when it was stored, in nanoseconds since 1970."""
+        """Return the last message's sequence, and its time in nanoseconds since 1970 UTC.
+
+        ProtocolError when the time is invalid.
+        """
         text = self.data[self.times.start[-1] : self.times.end[-1]].tobytes()
         time = nanoseconds_of(text.decode("ascii", "replace"))  # quicker for a single time
         if time is None:
@@ -85,10 +88,11 @@ class DirectGetReplies:
 
 
 def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
-    """Separate stored messages from other answers, and restore their own subjects and headers.
+    """Separate stored messages from other answers, and restore the messages' own subjects and headers.
 
     Returns:
-        The messages as they were stored, their metadata row by row, and header block and payload of all other answers.
+        The messages as they were stored, except that their header blocks lack the closing empty line; their metadata
+        row by row; and header block and payload of all other answers.
 
     Raises:
         ProtocolError: a sequence is not a number.
@@ -124,7 +128,7 @@ def is_single(header: bytes) -> bool:
 
 
 def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Separators) -> bytecolumns.Mask:
-    """Return a mask of the blocks that end with the added lines."""
+    """Return a mask of the blocks that end with the added lines; only ``Nats-Stream`` is not checked here."""
     found = lines.per_row >= _ADDED_LINES
     if len(data) < 8 or not found.any():
         return np.zeros_like(found)

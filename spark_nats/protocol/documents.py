@@ -72,10 +72,11 @@ def integer_at(document: Any, *path: str) -> int:
 
     Args:
         document: an object.
-        path: names that lead to the value, each in the object of the one before.
+        path: names that lead to the value, each in the object to which the one before leads.
 
     Raises:
-        ValueError: the value is something else. All of these functions have the same arguments and error.
+        ValueError: the value is something else. The other ``_at`` functions have the same arguments and error, but
+            :func:`integers_at` takes one name, and :func:`positive_at` and :func:`value_at` raise nothing.
     """
     return _integer(document, path, 0)
 
@@ -121,7 +122,7 @@ def string_at(document: Any, *path: str) -> str:
 
 
 def strings_at(document: Any, *path: str) -> tuple[str, ...]:
-    """Return a list of strings, which may be null."""
+    """Return a list of strings; empty when it is null or missing."""
     value = value_at(document, *path)
     if value is None:
         return ()
@@ -131,7 +132,7 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
 
 
 def list_at(document: Any, *path: str) -> list[Any]:
-    """Return a list, which may be null."""
+    """Return a list; empty when the value is null, missing, or false in Python, such as 0."""
     value = value_at(document, *path) or []
     if not isinstance(value, list):
         raise _wrong(path, "no list")
@@ -139,7 +140,7 @@ def list_at(document: Any, *path: str) -> list[Any]:
 
 
 def object_at(document: Any, *path: str) -> dict[str, Any]:
-    """Return an object, which may be null."""
+    """Return an object; empty when the value is null, missing, or false in Python, such as 0."""
     value = value_at(document, *path) or {}
     if not isinstance(value, dict):
         raise _wrong(path, "no object")
@@ -147,12 +148,12 @@ def object_at(document: Any, *path: str) -> dict[str, Any]:
 
 
 def text_at(document: Any, *path: str) -> str | None:
-    """Return a string; None where it is empty or null."""
+    """Return a string; None where it is empty, null or missing."""
     return None if value_at(document, *path) is None else string_at(document, *path) or None
 
 
 def bytes_at(document: Any, *path: str) -> bytes:
-    """Return bytes that are encoded in base64; empty when the value is missing."""
+    """Return bytes that are encoded in base64; empty when the value is null or missing."""
     value = value_at(document, *path)
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
@@ -191,7 +192,7 @@ def _wrong(path: tuple[str, ...], what: str) -> ValueError:
 
 
 def text_of(nanoseconds: int) -> str:
-    """Format nanoseconds since 1970 as :func:`time_at` reads it, in UTC and to the nanosecond."""
+    """Format nanoseconds since 1970 as a text that :func:`time_at` reads, in UTC and to the nanosecond."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
@@ -202,12 +203,12 @@ def to_datetime(nanoseconds: int) -> datetime:
 
 
 def printable(said: str) -> str:
-    """Return a server's text so that it can be part of a message: short, and on one line."""
+    """Return a server's text so that it can be part of an error or log line: short, and on one line."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MAX_TEXT_CHARS])
     return shown + "…" * (len(said) > _MAX_TEXT_CHARS)
 
 
 def quoted(payload: bytes) -> str:
-    """Return an answer's payload so that it can be part of a message: short, escaped, and in quotes."""
+    """Return an answer's payload for an error or log line: short, escaped, in quotes; ``nothing`` when empty."""
     shown = payload[:_MAX_QUOTED].decode("utf-8", "backslashreplace")
     return f"{shown!r}{'…' * (len(payload) > _MAX_QUOTED)}" if payload else "nothing"

@@ -18,10 +18,10 @@ _STREAM = "KV_"  # prefix of the name of a bucket's stream
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
 KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # prefix of the subjects of keys, before the bucket's name
 STORE_STREAM = "OBJ_"  # prefix of the name of an object store's stream (ADR-20)
-RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # prefixes of KV buckets, object stores and MQTT's state
+RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # prefixes of names of buckets', object stores' and MQTT's streams
 RESERVED = "_kv"  # prefix of keys that are reserved for clients themselves
 MAX_HISTORY = 64  # most revisions of a key that a bucket keeps
-MIN_MARKER_TTL = 1_000_000_000  # minimum lifetime of a bucket's marker that a key has expired, in nanoseconds
+MIN_MARKER_TTL = 1_000_000_000  # minimum ``limit_marker_ttl``, the lifetime of markers of expired keys: nanoseconds
 
 
 def stream_of(bucket: str) -> str:
@@ -60,7 +60,7 @@ def key_filter(pattern: str) -> str:
 
 
 def key_violation(key: str) -> str | None:
-    """Return why ``key`` cannot be written, None when it can; a bucket may have others, which servers accept."""
+    """Return why ``key`` cannot be written; None when it can. A bucket may hold other keys, as servers accept them."""
     if not key:
         return "is empty"
     if _NOT_KEY.search(key):

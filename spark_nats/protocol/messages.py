@@ -35,11 +35,11 @@ class Messages:
     """Messages in the order in which they arrived; the reply, the header and the payload may be empty."""
 
     buffer: bytecolumns.Bytes  # the received bytes that all spans point into
-    start: bytecolumns.Positions  # where each message's frame begins; it ends with the CRLF after the payload
+    start: bytecolumns.Positions  # where each message's frame begins; the frame ends with the CRLF after the payload
     subject: Span
     sid: Span  # subscription id, as the client chose it in SUB
     reply: Span
-    header: Span  # from ``NATS/1.0`` to its closing empty line
+    header: Span  # from ``NATS/1.0`` to its closing empty line, which is left out after direct gets
     payload: Span
 
     def __len__(self) -> int:
@@ -97,10 +97,10 @@ class Messages:
         return split_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> bytecolumns.Positions:
-        """Return the full sizes of messages without their payloads: bytes of subject, headers and payload.
+        """Return the full sizes of messages that came without payloads: bytes of subject, own headers and payload.
 
         The server adds a last header line with the size of each payload, and a header block where there is none;
-        ProtocolError when it does not.
+        ProtocolError when a block does not end with a size.
         """
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)

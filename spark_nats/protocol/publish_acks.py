@@ -30,7 +30,7 @@ class Verdict(Enum):
     BAD_ROW = auto()
     """The stream refuses the message for its own properties, such as its size or a header, and may store others."""
     NO_SUCH_SUBJECT = auto()
-    """The stream will not store the message, because it does not listen on its subject."""
+    """The stream will not store the message, because the stream does not listen on the message's subject."""
     STRANGER = auto()
     """Another client answers on the message's subject; the stream may listen there too."""
     TOO_MANY = auto()
@@ -66,8 +66,8 @@ def mark_of(stream: str) -> bytes:
 def stored_by(payload: bytes, stream: str) -> bool | ApiError:
     """Return whether an answer says that a stream has stored a message, or the error in the answer.
 
-    An answer that does not name the stream comes from another client. So does an error without an ``err_code``:
-    services describe their errors in the same way. ValueError when the error is malformed.
+    False when another client has answered: the answer does not name the stream, or is an error without an ``err_code``,
+    as services describe theirs. ValueError when the JSON, an error in it or the stream's sequence is malformed.
     """
     if not is_object(payload):
         return False
@@ -78,7 +78,7 @@ def stored_by(payload: bytes, stream: str) -> bool | ApiError:
 
 
 class PublishAcks:
-    """Reads the answers of one stream; an answer that does not name it is not an acknowledgement."""
+    """Reads the answers of one stream; an answer that does not name the stream is not an acknowledgement."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -137,7 +137,7 @@ class PublishAcks:
         return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def sequence(self, answers: Messages, i: int) -> int:
-        """Return the sequence in an acknowledgement; 0 if the answer is not one."""
+        """Return the sequence in an answer, whatever stream it names; 0 if the answer has none."""
         payload = answers.payload_at(i)
         digits = payload[len(self._beginning) : -1]
         if digits.isdigit() and payload.startswith(self._beginning):
@@ -197,7 +197,7 @@ _OF_ONE_MESSAGE = frozenset(
 
 tests/unit/protocol/test_publish_acks.py has a table of all codes of the server.
 """
-# Errors of the same kind that only their texts reveal, because a full stream has the same code.
+# Errors about one message too. Only their texts show that, because a full stream has the same code.
 _STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})
 _VERDICTS: dict[int, Verdict] = {
     **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.BAD_ROW),
@@ -232,7 +232,7 @@ def is_other_last_id(payload: bytes) -> bool:
 
 
 def are_duplicates(answers: Messages) -> Mask:
-    """Return a mask of the acknowledgements of messages that the stream already had (``"duplicate": true``)."""
+    """Return a mask of the answers with ``"duplicate": true`` after a sequence: the stream already had the message."""
     start, end = answers.payload
     last = answers.buffer[np.maximum(end - 2, start)]
     found: Mask = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence

@@ -94,12 +94,12 @@ class Session:
             self._due.append(view)
 
     def log_in(self, hello: ConnectOptions) -> int:
-        """Answer the server's greeting, and mark that (see :meth:`mark`): a PONG means that it accepts the login."""
+        """Answer the server's greeting, and return a :meth:`mark`; a server that reaches the mark accepts the login."""
         self.send(hello.encode())
         return self.mark()
 
     def mark(self) -> int:
-        """Mark what was sent so far with a PING, which the server answers after processing all bytes before it."""
+        """Queue a PING as a mark, and return its number; the server answers after processing what was sent before."""
         self._pings += 1
         self.send(PING)
         return self._pings

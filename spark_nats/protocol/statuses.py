@@ -1,7 +1,7 @@
 """Inline statuses, which are the server's own answers: ``NATS/1.0 503`` in place of a publisher's headers (ADR-4).
 
 JetStream reports about a pull request by such a status too (ADR-13, ADR-37); :func:`pull_event` returns what it means
-for the reader. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is.
+for the reader. A status that carries ``Nats-Pending-Messages`` ends one request, unless the consumer is gone.
 :func:`direct_event` returns what a status means for a batched direct get (ADR-31).
 """
 
@@ -26,7 +26,7 @@ class Status(NamedTuple):
 
     code: int  # such as 100 (heartbeat), 404, 408, 409, 503 (no responders)
     description: str  # the server's text; may be empty
-    headers: dict[str, str]  # one value each
+    headers: dict[str, str]  # the first value of each
 
     def number(self, name: str) -> int | None:
         """Return the number that a header holds; None when there is none."""
@@ -70,7 +70,7 @@ class BatchTooLarge(NamedTuple):
 
 
 class ConsumerGone(NamedTuple):
-    """The consumer no longer exists, or nobody answers for it; ``reason`` is the server's text."""
+    """The consumer no longer exists, or nobody answers for it; ``reason`` is the server's text, or the code."""
 
     reason: str
 
@@ -85,7 +85,8 @@ PullEvent = Heartbeat | RequestEnded | RequestsForgotten | BatchTooLarge | Consu
 
 _BATCH_TOO_LARGE = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
 _TOO_LARGE = "message size exceeds maxbytes"
-# Our consumers never push: the server calls one push based while it deletes it, as its request queue is gone.
+# Our consumers never push: the server says "push based" of a consumer that is being deleted, whose request queue has
+# already gone.
 _GONE = {"consumer deleted", "server shutdown", "consumer is push based", "exceeded maxwaiting"}
 
 

@@ -47,8 +47,8 @@ _FIELDS: dict[str, Any] = {
     "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
     "metadata": dict,
 }
-_OTHER_NAMES = {"replicas": "num_replicas"}  # as the command line and buckets call it
-_OF_BUCKETS = {  # the others have the same names
+_OTHER_NAMES = {"replicas": "num_replicas"}  # what the ``nats`` command and buckets call a field
+_OF_BUCKETS = {  # what ADR-8 calls fields, and what streams call them; the other fields have the same names
     "history": "max_msgs_per_subject",
     "max_value_size": "max_msg_size",
     "limit_marker_ttl": "subject_delete_marker_ttl",
@@ -77,7 +77,7 @@ class RequestedConfig(dict[str, Any]):
 
     @classmethod
     def of_bucket(cls, config: Mapping[str, Any], requested: Mapping[str, Any]) -> RequestedConfig:
-        """Return a configuration with what the user named of a bucket, by the names of ADR-8."""
+        """Return ``config`` with what the user named of a bucket or an object store, by the names of ADR-8."""
         named = {_OF_BUCKETS.get(name, name): name for name in requested}
         values = {**requested, "compression": "s2" if requested.get("compression") else "none"}
         return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
@@ -90,7 +90,8 @@ def read_config(document: Mapping[str, Any]) -> RequestedConfig:
         document: fields by the server's names; times are nanoseconds, or texts such as ``48h``.
 
     Raises:
-        ValueError: a field is misspelt, or has a value that no server accepts. Its text follows the owner's name.
+        ValueError: a field is misspelt or named twice, or has a value that no server accepts. The error's text is to
+            follow the option's name.
     """
     config: dict[str, Any] = {}
     named: dict[str, str] = {}
@@ -104,7 +105,7 @@ def read_config(document: Mapping[str, Any]) -> RequestedConfig:
 
 
 def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
-    """Return the kind of a field; None for a field that only a newer server may know."""
+    """Return the kind of a field; None for one that a newer server may know, ValueError for one that is misspelt."""
     if name in fields:
         return fields[name]
     if near := nearest_field(name, fields, 0.85):
@@ -113,7 +114,7 @@ def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
 
 
 def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.6) -> str | None:
-    """Return the field that an unknown name probably means; None when there is none."""
+    """Return the field most similar to an unknown name; None when none has a similarity of ``cutoff`` (0 to 1)."""
     from difflib import get_close_matches  # imported only here, where time does not matter
 
     near = get_close_matches(name.lower(), [*fields, *_OTHER_NAMES], n=1, cutoff=cutoff)
@@ -121,7 +122,7 @@ def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.
 
 
 def _read(shown: str, kind: Any, value: Any) -> Any:
-    """Return a value as servers accept it; ValueError when none does."""
+    """Return a value as servers accept it; ValueError when no server accepts the value."""
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
@@ -168,7 +169,7 @@ def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
 
 
 def nanoseconds(text: str) -> int:
-    """Return the nanoseconds of a time with its unit, such as ``90s``, ``1h30m`` or ``30d``; ValueError for others."""
+    """Return the nanoseconds of a time with its unit, such as ``90s`` or ``1h30m``, or of ``0``; else ValueError."""
     parts = re.findall(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text)
     total = sum(
         _UNITS[unit] * int(number) if number.isdigit() else round(_UNITS[unit] * float(number))

@@ -62,7 +62,7 @@ _FEW = 8  # comparisons of beginnings that take less time together than finding 
 
 
 class SubjectMatcher:
-    """Finds the subjects in a column that one of several filters matches: :func:`matches` for columns.
+    """Finds the subjects in a column that one of several filters matches: :func:`.covers` for columns.
 
     Filters whose wildcards stand in the same places share one hash table of their literal tokens. So the cost depends
     on the number of such shapes, and hardly on the number of filters. Filters that are a literal beginning, such as
@@ -122,7 +122,7 @@ def _match_shape(
     offsets: bytecolumns.Positions,
     dots: bytecolumns.Separators,
 ) -> bytecolumns.Mask:
-    """Return a mask of the subjects that have the shape's number of tokens, and its literal tokens in ``keys``."""
+    """Return a mask of the subjects with the shape's token count, more if it is open, and its literals in ``keys``."""
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, behind in shape.runs():
@@ -138,7 +138,7 @@ def _match_shape(
 def find_subject_violation(subjects: pa.Array) -> Violation | None:
     """Return the rows of a string column that are not a literal subject, and the rule that they break.
 
-    Nulls pass: whether a row may be null is not a rule of subjects.
+    The result is None when there are no such rows. Nulls pass: whether a row may be null is not a rule of subjects.
     """
     return find_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
 
@@ -155,7 +155,7 @@ def have_wrong_tokens(values: pa.Array, forbidden: bytecolumns.Mask) -> bytecolu
 
 
 def find_violation(values: pa.Array, wrong: bytecolumns.Mask, say: Callable[[str], str | None]) -> Violation | None:
-    """Return the wrong rows of a string column, with the rule that ``say`` returns for their values; nulls pass."""
+    """Return the wrong rows of a string column, with the rule that ``say`` returns; nulls pass; None when all do."""
     if values.null_count:
         wrong = wrong & bytecolumns.flags_of(values.is_valid())
     return Violation(wrong, lambda row: say(values[row].as_py()) or "") if wrong.any() else None

@@ -57,7 +57,7 @@ def _violation(text: str, forbidden: re.Pattern[str], what: str) -> str | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether two valid filters both match some subject."""
+    """Return whether some subject matches both of two valid filters."""
     first, second = one.split("."), other.split(".")
     for a, b in zip(first, second, strict=False):
         if ">" in (a, b):
@@ -95,7 +95,7 @@ class _Node:
 
 
 def _overlapping(root: _Node, tokens: list[str]) -> str | None:
-    """Return a filter in a tree that overlaps a filter of these tokens."""
+    """Return a filter in a tree that overlaps the filter of these tokens; None when none does."""
     to_look_at = [(root, 0)]
     while to_look_at:
         node, i = to_look_at.pop()

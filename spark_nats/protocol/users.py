@@ -29,8 +29,8 @@ class Permission:
 class UserInfo:
     """The user that is logged in."""
 
-    name: str  # or public key, made printable
-    account: str  # its name or public key, likewise
+    name: str  # the user's name or public key, made printable
+    account: str  # the account's name or public key, made printable
     expires: float | None  # seconds after which the login ends; None when it does not
     publish: Permission
     subscribe: Permission  # for subscriptions without a queue group
@@ -55,5 +55,5 @@ def _permission(answer: dict[str, Any], which: str) -> Permission:
     # An entry with a space is about subscriptions in the queue group after the space.
     alone = tuple(entry for entry in allow if " " not in entry)
     if allow and not alone:
-        return Permission(deny=(">",))
+        return Permission(deny=(">",))  # nothing is allowed without a queue group
     return Permission(alone, tuple(entry for entry in deny if " " not in entry))

@@ -1,4 +1,4 @@
-"""Creates ephemeral pull consumers within the limits of streams and accounts, and deletes them."""
+"""Creates, moves and deletes consumers: ephemeral ones within the limits of streams and accounts, and durable ones."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def create_consumers(
     """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
 
     Raises:
-        NatsError: the connection failed, or an answer is invalid.
+        NatsError: the connection failed, an answer is invalid, or a stream refuses its consumer even with the
+            inactive threshold that it permits.
     """
     requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()
@@ -174,7 +175,8 @@ def delete_consumer(js: JetStream, stream: str, name: str) -> None:
 def try_to_read(js: JetStream, stream: str, start: int) -> None:
     """Check the permission to read: create a consumer, request a message without waiting, and delete the consumer.
 
-    Without the permission it raises :class:`PermissionsError`. It does not wait for a free place among the consumers.
+    Without the permission it raises :class:`PermissionsError`. Without a free place among the consumers, it returns
+    at once, having tested only the creation.
     """
     try:
         name = create_consumer(js, stream, start, patience=0.0).name

@@ -1,7 +1,7 @@
 """Holds messages with a durable consumer while they are read by sequence, and releases them once they are processed.
 
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
-work queue it claims its subjects, so that nobody else can take from them. On a stream with limits it shows how far a
+work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
 messages. On other streams, moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
@@ -99,7 +99,7 @@ class DurableHandle:
         self._filters = tuple(filters)
         self._owner = clock.token(8)
         self._life = DurableState.UNSEEN
-        self._created: str | None = None  # when the stream was created on which the run owns it
+        self._created: str | None = None  # creation time of the stream where the run owns the durable; None: nowhere
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._released = 0  # everything before this sequence is known to be released
         self._looked = 0.0
@@ -121,7 +121,8 @@ class DurableHandle:
 
         Raises:
             UnsupportedStreamError: messages of the stream cannot be released, or the server is too old.
-            ConsumerConflictError: spark-nats has not created the durable, or another consumer conflicts with it.
+            ConsumerConflictError: the durable is not ours, somebody pulls from it, or other consumers are in its way.
+            JetStreamError: another client has just created or deleted the durable, or its loss is still in doubt.
         """
         if self._created == info.created:
             return
@@ -147,9 +148,9 @@ class DurableHandle:
         self._life = DurableState.HELD
 
     def resumes(self, js: JetStream, start: int) -> ConditionText | None:
-        """Return what may be lost because the durable was missing when a reader resumes at ``start``.
+        """Return what may be lost because the durable was missing when a reader resumes at ``start``; None if nothing.
 
-        If anything may be lost, the reader has not begun: :meth:`begins` notes that it resumes all the same.
+        With None, the reader has resumed. Otherwise :meth:`begins` has to note that the reader resumes all the same.
 
         Raises:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
@@ -167,7 +168,7 @@ class DurableHandle:
         return conditions.DURABLE_DELETED(what=self._what)
 
     def _find(self, js: JetStream) -> ConsumerInfo | None:
-        """Return the server's state of the durable; None when it certainly does not exist."""
+        """Return the server's state of the durable; None when there is none (confirmed, if this run has owned it)."""
         found = consumer_info(js, self._stream, self.name)
         if found is not None:
             self._view.clear(self.name)
@@ -227,7 +228,7 @@ class DurableHandle:
         return any(overlap(one, other) for one in self._filters or (">",) for other in filters or (">",))
 
     def _check_ours(self, found: ConsumerInfo) -> None:
-        """Check that spark-nats has created the durable of our name, in this run or an earlier one."""
+        """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
         problem = not_ours(found, OWNER, self._filters)
         if not problem and not found.is_never_pulled:
             problem = "has another configuration than spark-nats gives it"
@@ -259,11 +260,11 @@ class DurableHandle:
         return found
 
     def released(self, created: str, end: int) -> bool:
-        """Tell whether everything before a sequence is known to be released, or belongs to another stream."""
+        """Tell whether all before a sequence is known to be released, or the run owns no durable on that stream."""
         return end <= max(self._released, 1) or self._created != created
 
     def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
-        """Release all messages before a sequence, or none if that lies beyond the stream's end.
+        """Release all messages before a sequence; none if it lies beyond the stream's end, or the durable is gone.
 
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
@@ -284,7 +285,7 @@ class DurableHandle:
         self._created = None
 
     def _purge(self, js: JetStream, first: int, target: int) -> None:
-        """Remove everything before ``target`` from a work queue that has nothing before ``first``."""
+        """Remove our filters' messages before ``target`` from a work queue, which has none of them before ``first``."""
         if target <= max(first, 1):  # some servers purge everything when asked to purge up to sequence 1
             return
         if not self._filters:

@@ -5,12 +5,12 @@ Moving a consumer takes none (ADR-60 and the server's CONSUMER.RESET, 2.14): the
 and the reader requests the stream's state in the same round trip.
 
 A consumer lives no longer than its stream, and its name is random. So whatever answers for it belongs to the stream on
-which it was created, and that stream's creation time tells whether it still exists. A server is silent where the
-consumer does not exist, where the server is older, or where the consumer lives on an older one. When the answer is
+which it was created, and that stream's creation time tells whether the stream still exists. A server is silent where
+the consumer does not exist, where the server is older, or where the consumer lives on an older one. When the answer is
 missing or odd, the reader gives up the consumer and creates a new one, as for the first range.
 
-No consumer is kept on a stream that limits their number, or from which anything but its limits removes messages: there
-another client may wait for the consumer's place, or for its end.
+No consumer is kept on a stream that limits the number of its consumers, or from which anything but its limits removes
+messages: there another client may wait for the consumer's place, or for its end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 MAX_KEPT = 8  # consumers that one connection keeps; beyond that it deletes the least recently used one
 PATIENCE = 1.0
 """Maximum seconds to wait until a consumer has moved: a server that has no consumer of that name does not answer."""
-_FRESH = 0.5  # of a consumer's inactive_threshold: then it is not reused, because the server may delete it any time
+_FRESH = 0.5  # share of its inactive_threshold for which a consumer may be reused: later the server may delete it
 
 
 class ConsumerKey(NamedTuple):
@@ -157,7 +157,8 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
 def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
     """Keep a consumer that nobody uses now for the next range.
 
-    The first time on a stream, it tests the permission to delete consumers, with a name that does not exist.
+    A consumer without a start sequence or an inactive threshold in its configuration is deleted instead. The first time
+    on a stream, the call tests the permission to delete consumers, with a name that does not exist.
 
     Args:
         js: the consumer's connection.

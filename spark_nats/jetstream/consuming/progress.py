@@ -1,6 +1,6 @@
 """Shows how far a reader has come, by moving the floor of a durable consumer that nobody pulls from.
 
-The consumer holds no message: that needs a stream with limits, where acknowledging deletes nothing. Its floor follows
+The consumer holds no message: that needs limits retention, where acknowledging deletes nothing. Its floor follows
 the reader, forwards or backwards (ADR-60 and the server's CONSUMER.RESET, 2.14), so the messages that the server counts
 as pending are those still ahead of the reader. The consumer is for display only: the reader keeps its position
 elsewhere, and continues when the consumer cannot be moved.
@@ -30,7 +30,7 @@ _PATIENCE = 1.0  # seconds for the answer: the next micro-batch waits for it
 
 
 class ProgressConsumers:
-    """The consumers of one name, one per stream, for one run of a reader of these subjects, or of all."""
+    """The consumers of one name, one per stream, for one run of a reader of ``filters``, of all subjects if empty."""
 
     def __init__(self, name: str, filters: Sequence[str]) -> None:
         self._name = name
@@ -38,11 +38,13 @@ class ProgressConsumers:
         self._run = clock.token(8)
         # By stream:
         self._stands: dict[str, tuple[str, int]] = {}  # when the stream was created, and where the consumer is
-        self._rests_until: dict[str, float] = {}  # when the next attempt to move it is due
+        self._rests_until: dict[str, float] = {}  # when the next attempt to move it is due; inf when another has it
         self._warned: set[str] = set()
 
     def take(self, js: JetStream, info: StreamInfo) -> None:
         """Create a stream's consumer, or take over an earlier run's, unless this run has done so or waits to try again.
+
+        If the server refuses or does not answer, that is logged once, and the call returns.
 
         Raises:
             UnsupportedStreamError: the stream cannot have such a consumer, or its server is too old.

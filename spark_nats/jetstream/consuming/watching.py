@@ -1,7 +1,7 @@
 """Notices new messages in streams without polling.
 
-A :class:`Watch` has a consumer on each stream, which delivers messages without payloads from a sequence on, the
-stream's place. The watch requests only one new message at a time, so a busy stream sends no more. The message only
+A :class:`Watch` has a consumer on each stream, which delivers messages without payloads from a sequence on, its place
+in the stream. The watch requests only one new message at a time, so a busy stream sends no more. The message only
 signals that there is something new; the caller asks the stream's leader what there is.
 """
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0  # seconds after which a server sends a heartbeat when it has nothing to deliver
 PULL_EXPIRES = 150.0  # seconds that a pull request lives
-MAX_BEHIND = 1000  # sequences by which a new place may be ahead of a consumer; beyond, a new one is created
+MAX_BEHIND = 1000  # sequences by which a new place may be after a consumer's next one; beyond, a new watch is created
 
 
 class WatchLostError(Exception):
@@ -42,7 +42,7 @@ class _Watched:
     next: int  # sequence after its last delivery
     deliveries: int = 0  # how many messages it has delivered
     asked: int = 0  # number of messages that open pull requests may still bring
-    heard: float = 0.0  # when it last sent a message or heartbeat
+    heard: float = 0.0  # when it last sent a message or status, or `_ask` last ran, by `clock.monotonic()`
 
 
 class Watch:
@@ -75,7 +75,7 @@ class Watch:
         self._ask()
 
     def fits(self, places: Mapping[str, int]) -> bool:
-        """Tell whether the watch can move to other places: in the same streams, not behind it, and not far ahead."""
+        """Tell whether the watch can move to places in the same streams, none before its consumer or far after it."""
         return self._places.keys() == places.keys() and all(
             0 <= places[each.stream] - each.next <= MAX_BEHIND for each in self._watched
         )
@@ -129,7 +129,7 @@ class Watch:
     def _take_in(self, arrived: Messages) -> bool:
         """Note what has arrived; tell whether a consumer has passed its place."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
-        for sid in np.unique(sids).tolist():  # a few of perhaps a thousand
+        for sid in np.unique(sids).tolist():  # for a few streams out of perhaps a thousand
             each, of_it = self._by_sid[sid], sids == sid
             each.heard = clock.monotonic()
             if (delivered := of_it & ~from_server).any():
@@ -154,7 +154,7 @@ class Watch:
 
 
 def _on_status(each: _Watched, header: bytes) -> None:
-    """Act on a status, which the server sends about a pull request (ADR-13, ADR-37)."""
+    """Act on a server's status about a pull request (ADR-13, ADR-37); raise if messages may be missed."""
     status = parse_status(header)
     match event := pull_event(status) if status is not None else None:
         case Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:

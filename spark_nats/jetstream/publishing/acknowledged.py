@@ -30,8 +30,8 @@ class LastRow(NamedTuple):
     """The row with the highest sequence that a stream had acknowledged at a time."""
 
     sequence: int
-    since: float  # when it was acknowledged
-    ids: pa.Array | None  # its message id
+    since: float  # when it was acknowledged, by :func:`clock.monotonic`
+    ids: pa.Array | None  # its message id; None when it has none
     digest: bytes  # of its payload
 
 
@@ -56,18 +56,18 @@ class _Run(NamedTuple):
 
 
 class Acknowledged:
-    """What a stream has acknowledged; ``before`` was its last sequence when the first row was sent."""
+    """What a stream has acknowledged; ``before`` was its last sequence when the first row was sent, 0 if unknown."""
 
     def __init__(self, acks: PublishAcks, before: int) -> None:
         self._acks = acks
         self._before = before
         self._runs: list[_Run] = []
         self._pauses: list[LastRow] = []  # the last row before each pause
-        self._behind = 0  # rows whose sequences were not the highest
+        self._behind = 0  # rows in no run: one with a sequence that was not higher, and those noted together after it
         self.highest = 0  # the highest acknowledged sequence, 0 before there is one
         self.since = 0.0  # when it was acknowledged
         self._row: Rows | None = None  # its row; None before there is one
-        # The first sequence of a new row that was not higher than all before; None while there is none.
+        # The first sequence of a new row that was not higher than all before; None while there is none to check.
         self.fallen: int | None = None
         self.duplicates = 0  # rows that the stream had before they were first sent, by their message ids
 
@@ -110,7 +110,7 @@ class Acknowledged:
         return int(fallen[0]) if len(fallen) else len(sequences)
 
     def lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
-        """Return how many rows are lost with all sequences from the first to the last: at least, and at most.
+        """Return how many rows are lost if all sequences from the first to the last are: at least, and at most.
 
         ``rows`` were acknowledged in all.
         """
@@ -120,7 +120,7 @@ class Acknowledged:
         return least, max(0, rows - self._behind - kept)
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
-        """Return the last row; for a time ``during``, also the last row when it began, and at each pause in it."""
+        """Return the last row, if any; for a time ``during``, also those before its pauses and one pause earlier."""
         found = [] if self._row is None else [self._last(self._row)]
         if during is not None:
             began, ended = during
@@ -166,19 +166,19 @@ class PublishLedger:
     given: int = 0  # how many rows there are in all
     skipped: int = 0  # how many are not stored, for their conflicts
     dead_lettered: int = 0  # how many are not stored, because the stream refuses their content
-    lost: int = 0  # how many the stream had stored and has lost
+    lost: int = 0  # how many, at most, the stream had stored and has lost
     resent: int = 0  # how many were sent again, counted each time
     all_ids: bool = True  # whether every row has a message id
     whose: str = "this task's rows"  # how errors name the rows
 
     @property
     def stored(self) -> int:
-        """How many rows the stream has acknowledged as stored."""
+        """How many rows are stored: acknowledged or found in the stream, without those that are lost."""
         return self.given - self.skipped - self.dead_lettered - self.lost - self.pending
 
     @property
     def pending(self) -> int:
-        """How many rows the stream has still to take."""
+        """How many rows are queued, or under way and not known to be stored."""
         return count_of(self.queue) + self.flight.held
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
-_LOST_AFTER = 5.0  # seconds without any answer after which it counts as lost
+_LOST_AFTER = 5.0  # seconds without any answer after which the awaited one counts as lost
 _SHOWN = 3  # message ids named in an error
 
 
@@ -74,7 +74,7 @@ class BatchPublisher:
         self._api_prefix = api_prefix
         self._acks = PublishAcks(began.name)
         self._committing: float | None = None  # when the unanswered commit was sent
-        self._doubtful: float | None = None  # when the first commit was sent whose answer is lost
+        self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
         self._stranger = ""  # another responder's answer to a batch, in words
         self._rows = 0
@@ -84,11 +84,11 @@ class BatchPublisher:
         """Store rows, which must be valid and at least one; return when the stream has all of them.
 
         The columns are those of :class:`~.rows.Rows`, except that ``ids`` is null where a row has none. Unless all rows
-        have an id, a lost answer to the batch is an error.
+        have an id, a lost answer to the commit is an error.
 
         Raises:
             PublishError: the stream refused the batch, or did not take it in time; the error tells if it may be stored.
-            NatsError: the connection failed, likewise.
+            NatsError: the connection failed; the error tells the same.
         """
         blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
         batch = _together(subjects, payloads, blocks, None if ids.null_count else ids)
@@ -123,7 +123,7 @@ class BatchPublisher:
         return False
 
     def _was_refused_for_itself(self, batch: Rows, refused: _Refused) -> bool:
-        """Tell whether a refused batch is stored already; if not, it may be sent again."""
+        """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
         verdict = refused.refusal.verdict
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.refusal.reason)
@@ -141,7 +141,7 @@ class BatchPublisher:
     # Sending
 
     def _exchange(self, connection: Connection, batch: Rows) -> _Refused | None:
-        """Send a batch under a new id; return why it was not stored."""
+        """Send a batch under a new id; return why it was not stored, None when it was."""
         self._committing, self._stranger = None, ""
         inbox = connection.new_inbox()
         answers = connection.subscribe(f"{inbox}.*")
@@ -169,7 +169,7 @@ class BatchPublisher:
         return refused
 
     def _await(self, connection: Connection, answers: Subscription, batch_id: str, number: int) -> _Refused | None:
-        """Await the answer to one of a batch's messages; return why that message, or an earlier one, was refused."""
+        """Await the answer to a message of a batch; return the first refusal up to this message, None without one."""
         first: _Refused | None = None
         while (messages := connection.next(answers, _LOST_AFTER)) is not None:
             # An empty answer means that the message is kept aside.
@@ -219,7 +219,7 @@ class BatchPublisher:
             raise self._failed(lasting) from None
 
     def _was_stored(self, batch: Rows, since: float) -> bool:
-        """Tell whether a batch of unknown fate is stored, if the stream may have forgotten its message ids since."""
+        """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
         state = self._state()
         if state.still_knows_ids(clock.monotonic() - since):
             return False  # if it is stored after all, it is refused when it is sent again
@@ -234,7 +234,7 @@ class BatchPublisher:
         return False
 
     def _check_subjects(self, batch: Rows) -> None:
-        """Raise if no stream listens on the subject of a row: another responder may, which does not answer."""
+        """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
         if doubtful_subjects(self._began, subjects, self._api_prefix):
             absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
@@ -290,7 +290,7 @@ class BatchPublisher:
             self._wait()
 
     def _all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
-        """Tell whether all rows are stored or none."""
+        """Tell whether all rows are stored, and not none; raise if only some are."""
         if stored.any() and not stored.all():
             raise partly_stored(self._name, ids, stored)
         return bool(stored.all())
@@ -303,7 +303,7 @@ class BatchPublisher:
         if refused.refusal.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
                 number, reason = self._find_conflict(batch, number, reason)
-        elif number == self._rows - 1 > 0:  # a refusal of the commit may concern any of them
+        elif number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         subject = str(batch.subjects[number])
         self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))

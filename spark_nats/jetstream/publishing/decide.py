@@ -38,13 +38,13 @@ class PublishState(NamedTuple):
 
     state: StreamState  # of all the messages
     open: int  # how many have no answer
-    silent: float  # seconds since the last answer
+    silent: float  # seconds since the last message was sent, or the last informative answer came
     waited: float  # seconds since a row was stored, or since rows wait to be stored
     ack_timeout: float  # seconds without a stored row after which the server is given up
     can_repeat: bool  # whether all rows of unknown fate can be sent again
     refused: Sequence[RefusedMessage] = ()  # messages that were refused
     strangers: bool = False  # whether another responder has answered, and the stream was not asked about that
-    resolved: bool = False  # whether the conflicts among them were decided
+    resolved: bool = False  # whether the conflicts among the refused ones were decided
     duplicate_window: float = 0.0  # seconds for which the stream remembers a message id
     stream: StreamInfo | NatsError | None = None  # its state, or the error instead; None before the request
     api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
@@ -143,7 +143,7 @@ def decide(state: PublishState) -> Decision:
 
 
 def _about_open(state: PublishState) -> Decision | None:
-    """Decide about messages without an answer; None when the sender waits for them no longer."""
+    """Decide about messages without an answer; None once a final refusal decides without their answers."""
     # The error has to name the first row that is refused for good, so answers to earlier rows are awaited.
     if _is_any_fatal(state, state.refused):
         return Wait(LOST_ASTRAY - state.silent) if state.silent < LOST_ASTRAY else None
@@ -167,7 +167,7 @@ def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> boo
 
 
 def _judged(state: PublishState) -> list[RefusedMessage]:
-    """Return the refusals, with another verdict where nobody answered because no stream listens there."""
+    """Return the refusals, with a final verdict where nobody answered and the stream is missing or does not listen."""
     stream = state.stream
     absent: dict[str, str] = {}  # subjects, and why there is no stream
     verdict = Verdict.REJECTED if isinstance(stream, StreamNotFoundError) else Verdict.NO_SUCH_SUBJECT

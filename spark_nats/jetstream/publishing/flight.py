@@ -59,7 +59,7 @@ class RefusedMessage(NamedTuple):
 
 
 class Flight:
-    """Messages under way on one connection, numbered from ``first`` on; answers come on the inbox and a number."""
+    """Messages under way on one connection, numbered from ``first`` on; answers come on the inbox with the number."""
 
     def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
         self._inbox = inbox
@@ -73,7 +73,7 @@ class Flight:
         self.strangers: dict[str, str] = {}  # the last answers of other responders, by subjects
         self._parts: deque[tuple[int, Rows]] = deque()  # the kept rows, each part with the number of its first message
         self._base = first  # all before it are stored
-        self._top = first  # all before it were answered, or are out of order
+        self._top = first  # the number after the highest one that was answered
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
         self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
@@ -135,9 +135,9 @@ class Flight:
     def receive(self, answers: Messages, now: float) -> Stored | None:
         """Note answers; return those that acknowledge messages, None when there are none.
 
-        Answers about messages whose fate is known are ignored. So are other responders' answers, because the stream's
-        own may still come. An answer that names no message raises :class:`PublishError`. The rows of the answers can be
-        looked up until the next answers come.
+        Answers about messages whose fate is known are ignored. Other responders' answers only go to ``strangers``,
+        because the stream's own may still come. An answer that names no message raises :class:`PublishError`. The rows
+        of the answers can be looked up until rows are sent or the next answers come.
         """
         self._forget()
         numbers, valid = answers.numbers(self._inbox)
@@ -176,7 +176,7 @@ class Flight:
         return Stored(numbers, answers, in_order) if len(numbers) else None
 
     def resolve(self, message: int, header: bytes | None) -> None:
-        """Note the header block with which a refused message's row is sent again; None when it is not."""
+        """Note the header block with which a refused message's row is sent again; None when the row is not."""
         if header is None:
             del self.refused[message]
             self._statuses[message - self._base] = _STORED
@@ -191,7 +191,7 @@ class Flight:
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
     def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
-        """Mark the unanswered messages on some subjects as refused, for these reasons."""
+        """Mark the unanswered messages on the subjects of ``reasons`` as refused, for the reason of each subject."""
         subjects = texts(list(reasons))
         for first, rows in self._parts:
             for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
@@ -222,7 +222,7 @@ class Flight:
         self.refused[message] = RefusedMessage(message, number, subject, refusal.reason, refusal.verdict, row.again)
 
     def _judge(self) -> None:
-        """Update the state, and where the messages begin that are not known to be stored."""
+        """Update the state, and move the base to the first message that is not known to be stored."""
         unknown = self._statuses != _STORED
         stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)
         self._base += stored

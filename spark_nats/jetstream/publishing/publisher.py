@@ -45,7 +45,7 @@ class Publisher:
         stream: the stream's name; an answer that does not name it is not an acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
         ack_timeout: seconds without any stored row after which the publisher gives up the server.
-        lease: provides other connections when this one, the lease's, is lost; a lost connection is an error when None.
+        lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
         api_prefix: first tokens of the subjects of JetStream's API.
         began: the stream as it was before the first row was sent; without it, a connection that is lost for longer than
             the stream remembers message ids is an error.
@@ -84,7 +84,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> int:
-        """How many rows the stream has acknowledged as stored."""
+        """How many rows are stored: acknowledged or found in the stream, without those that are lost."""
         return self._ledger.stored
 
     @property
@@ -99,7 +99,7 @@ class Publisher:
 
     @property
     def in_flight(self) -> int:
-        """How many rows are sent and not acknowledged."""
+        """How many rows are sent and not answered."""
         return self._ledger.flight.open
 
     @property
@@ -123,7 +123,7 @@ class Publisher:
     ) -> None:
         """Send rows, which must be valid; return when the last of them is sent, not yet acknowledged.
 
-        An empty batch is allowed: it has the connection served.
+        An empty batch is allowed: it reads what the server has sent, and answers a PING.
 
         Args:
             subjects: string column without null.
@@ -144,7 +144,7 @@ class Publisher:
         if not len(subjects):
             self._persist(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
-        if not self._ledger.pending:  # possibly for a long time
+        if not self._ledger.pending:  # none has waited, possibly for a long time
             self._sender.last_stored = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
@@ -165,7 +165,9 @@ class Publisher:
         self._persist(lambda: self._sender.finish())
 
     def verify(self) -> None:
-        """Check by one request that the stream still has what it has acknowledged; to be called after :meth:`drain`.
+        """Check that the stream still has what it has acknowledged; to be called after :meth:`drain`.
+
+        It takes one request, unless the stream's leader may have changed or a loss shows.
 
         Raises:
             PublishError: the stream has lost rows.

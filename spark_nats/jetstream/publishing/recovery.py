@@ -45,7 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
-    """Return the message ids of what a stream has stored between its states ``began`` and ``info``."""
+    """Return the message ids of what a stream has stored since its state ``began``.
+
+    In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
+    """
     info = believed(js, info, Trust.BEYOND_DOUBT)
     return stored_ids(js, info, kept_until(js, began, info))
 
@@ -78,7 +81,7 @@ class Recovery:
         self.known = self.began  # the stream's last reported state, if that is known
         self._asked = 0.0  # when the state was requested
         self._view = StreamView(self.ack_timeout)
-        self._waits_for_ids = False  # whether that was logged
+        self._waits_for_ids = False  # whether :meth:`wait_for_ids` has logged its line
 
     # The stream's state
 
@@ -115,11 +118,11 @@ class Recovery:
     # What may be stored
 
     def still_knows_ids(self, rows: Rows) -> bool:
-        """Tell whether the stream certainly remembers the message ids of rows that were sent before."""
+        """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
         return not rows.since or (self.known is not None and self.known.still_knows_ids(clock.monotonic() - rows.since))
 
     def wait_for_ids(self) -> None:
-        """Log that rows wait until the stream forgets their message ids."""
+        """Log, once, that rows wait until the stream forgets their message ids."""
         if not self._waits_for_ids:
             self._waits_for_ids = True
             window = self.duplicate_window
@@ -133,7 +136,8 @@ class Recovery:
         The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default.
 
         Raises:
-            PublishError: the stream has lost rows, or it is unknown which of these are stored.
+            PublishError: the stream is missing, recreated, or silent for too long; it has lost rows; or it is unknown
+                which of ``parts`` it holds.
         """
         again = [rows for rows in parts if rows.again]
         if not again and not self._acknowledged.highest:
@@ -145,7 +149,7 @@ class Recovery:
         return self._without_stored(js, info, parts)
 
     def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
-        """Leave out rows that the stream holds, but whose message ids it has forgotten."""
+        """Return the rows without those found in the stream; all where ``reads_back`` is False."""
         found = None
         if self.reads_back:
             if self.began is None:
@@ -175,9 +179,9 @@ class Recovery:
     # What was acknowledged
 
     def verify(self, js: JetStream) -> None:
-        """Check that the stream still has the row that it has acknowledged last, if anything makes that doubtful.
+        """Check that the stream still has what it has acknowledged; closely, if anything makes that doubtful.
 
-        When the stream has lost rows, it raises :class:`PublishError`.
+        A loss raises :class:`PublishError`. Where the user may not request the state, nothing is checked.
         """
         if self._acknowledged.highest:
             with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
@@ -209,7 +213,7 @@ class Recovery:
     def _lacks(self, js: JetStream, info: StreamInfo, row: LastRow, closely: bool) -> bool:
         """Tell whether the stream has lost a row.
 
-        Where the stream has removed the row meanwhile, or the user may not request it, the sequences decide.
+        Where the row was removed meanwhile, or may not be requested, or the stream has counters, the sequences decide.
         """
         if info.last_sequence < row.sequence:
             return True
@@ -224,7 +228,7 @@ class Recovery:
     def _report_lost(self, js: JetStream, row: LastRow) -> NoReturn:
         """Raise that the stream has lost rows up to and including ``row``, and how many.
 
-        Messages that were stored since are recognized by their time, by the clock of the stream's leader.
+        Messages stored after ``row`` was acknowledged are recognized by their time, by the clock of the leader.
         """
         said, all_ids = self._acknowledged, self.ledger.all_ids
         ago = clock.monotonic() - row.since

@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     payloads: pa.Array  # string or binary column without null
     headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one
     ids: pa.Array | None  # their message ids; None unless every row has one
-    since: float = 0.0  # when they were first sent; 0 before
+    since: float = 0.0  # when they were first sent, by :func:`clock.monotonic`; 0 before
     again: bool = False  # whether an earlier send may have stored them already
     conditional: bool = False  # whether they name the last message that their subject must have
 
@@ -65,7 +65,7 @@ def count_of(parts: Iterable[Rows]) -> int:
 
 
 def cut(queue: list[Rows], most: int) -> Rows:
-    """Take the next rows to send out of a queue: ``most`` rows at most, at least one."""
+    """Take the next rows to send out of a queue: at most ``most`` rows and about a MiB, at least one row."""
     rows = queue[0]
     part = rows.take(slice(most))
     part = part.take(next(cut_into_parts(part.payloads, part.headers, most)))

@@ -70,7 +70,7 @@ class Sender:
         self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
 
     def send_queue(self) -> bool:
-        """Send the queue; return whether all of it is sent, and nothing is left for another connection."""
+        """Send the queue; return whether all of it is sent. If not, the server shuts down, and no row is under way."""
         self._receive(0.0)  # and answer PING: rows may come slowly
         while self._queue:
             if self.lease is not None and self.connection.lame_duck:
@@ -152,7 +152,7 @@ class Sender:
         )
 
     def _receive(self, seconds: float) -> None:
-        """Wait for answers, and note them."""
+        """Wait for answers, and note them; verify the stream when a sequence is not higher than all before."""
         messages = self.connection.next(self._answers, seconds)
         if messages is not None:
             self._note(messages)
@@ -214,7 +214,7 @@ class Sender:
         raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
-        """Queue rows to be sent again, and pause first."""
+        """Queue rows to be sent again; first pause if the stream refused them for now."""
         rest, stream = self.flight.rest(), self.recovery.stream
         if why is decide.ResendReason.UNKNOWN:
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)

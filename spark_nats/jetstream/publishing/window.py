@@ -36,7 +36,7 @@ class Window:
 
     @property
     def is_absence_new(self) -> bool:
-        """Whether rows were stored since the stream was last unavailable."""
+        """Whether rows were stored since the stream was last unavailable, or it never was."""
         return self._absence.is_new
 
     def grow(self, stored: int) -> None:
@@ -46,7 +46,7 @@ class Window:
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
     def on_throttled(self, under_way: int) -> float:
-        """Note that the stream was given too much when ``under_way`` rows were; return how many seconds to pause."""
+        """Note that ``under_way`` rows were too many for the stream; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, under_way) / 2), float(self._most))
         return self._pause.next()

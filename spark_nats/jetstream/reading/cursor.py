@@ -79,7 +79,7 @@ class Cursor:
     gaps: Gaps = NO_GAPS  # skipped sequences before ``received`` whose reason is not judged yet
     lost: tuple[ConditionText, ...] = ()  # losses of the range that are not reported yet, in sentences
     rewritten: bool = False  # whether messages of another history have taken sequences of the range
-    left: float = math.inf  # how many messages are still to be yielded
+    left: float = math.inf  # how many messages are still to be yielded; infinite without a limit
     wanted: float = math.inf  # how many more messages may be requested, besides those that have arrived
 
     @classmethod
@@ -117,7 +117,7 @@ class Cursor:
         return replace(self, received=min(last + 1, self.end), first=found, gaps=gaps), inside
 
     def reach(self, to: int) -> Cursor:
-        """Return the cursor when everything before a sequence has arrived, without gaps to judge."""
+        """Return the cursor when everything before a sequence has arrived; no gap is added."""
         return replace(self, received=max(self.received, min(to, self.end)))
 
     def skip(self, to: int) -> Cursor:
@@ -154,7 +154,7 @@ class Cursor:
         return replace(self, end=min(self.end, max(end, self.received)))
 
     def finish(self, end: int) -> Cursor:
-        """Return the cursor of a range that ends here, where everything was yielded, whatever has arrived after it."""
+        """Return the cursor of a range that ends before ``end`` and is all yielded, whatever has arrived after it."""
         return replace(self, delivered=end, received=end, end=end, gaps=self.gaps.before(end))
 
     def give_up(self) -> Cursor:

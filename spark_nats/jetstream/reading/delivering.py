@@ -51,7 +51,7 @@ SLOW = 2.0
 """Seconds that the caller may take for a batch of rows before the reader stops requesting ahead: a server closes a
 connection that accepts no bytes for ten seconds."""
 THROTTLED = 30.0  # seconds after a slow batch until the reader requests ahead again
-_REFUSALS = 2  # API errors in a row after which the reader asks another server: this one may be cut off
+_REFUSALS = 2  # API errors in a row; at one more, the reader asks another server, as this one may be cut off
 _LAST_WORD = 1.0  # seconds for a server to report that a consumer may not be deleted
 _ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
 
@@ -183,7 +183,7 @@ class ReadTask(Protocol):
         """Move past what has arrived; after a silence check the stream's state, as messages may have been removed."""
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
-        """Return the messages of a chunk that are still wanted when the loop yields it."""
+        """Return the messages of a chunk that are still wanted when the loop yields it; None when none are."""
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Tell whether an exhausted source has delivered everything; if not, move past sequences that do not exist."""
@@ -195,7 +195,7 @@ class _OpenSource:
 
     source: Source
     start: int  # as in :class:`Arrived`
-    began: float
+    began: float  # as in :class:`Arrived`
     looked: float = 0.0  # the silence in seconds at the last request for the stream's state
     then: Move = Move.RECEIVE
     # Chunks to yield, each with the sequence after it; several while the caller is slow.
@@ -206,7 +206,7 @@ class Reading:
     """Reads the messages of a stream that a task wants, each exactly once and in order.
 
     The loop replaces an unusable source by another one (ADR-17): at once after progress, or at the first attempt
-    without progress; else after the wait that ``retries`` sets, as when no source can be opened. After a lost
+    without progress; else, and after each error of the API, after the wait that ``retries`` sets. After a lost
     connection, :meth:`read` continues over another one.
 
     Args:
@@ -218,7 +218,7 @@ class Reading:
 
     Attributes:
         cursor: how far the stream is read.
-        retries: as given.
+        retries: the argument; when that is None, a :class:`Retries` that fails at once.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class Reading:
                 retries last.
             NatsTimeoutError: the server does not answer at all.
             NatsConnectionError: the connection was lost, or its server is shutting down.
+            DataLossError: messages are lost, and ``lost`` raises it.
             NatsError: the server has reported an error.
         """
         asks = False  # whether to wait for a report that a close was refused
@@ -361,7 +362,7 @@ class Reading:
         use.began += clock.monotonic() - began
 
     def _recover(self, js: JetStream, task: ReadTask, trouble: _Trouble, progress: bool) -> None:
-        """Prepare for another source: wait, where the last ones have brought nothing."""
+        """Prepare for another source: wait after an API error, or if the last ones brought nothing; or raise."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:
                 raise trouble

@@ -3,7 +3,7 @@
 A work queue is read this way, because it allows one consumer for each subject, and that consumer's acknowledgements
 remove messages. A small range is read this way first, because it takes one round trip.
 
-Any replica of the stream answers a direct get, and another one each time. So the reader does not believe what an answer
+Any replica of the stream may answer a direct get, not always the same. So the reader does not believe what an answer
 reports about the end (:mod:`.ranges`). A mirror of the stream answers too, with its own messages: it may lack what its
 filter does not match, have other subjects, or still hold what the stream has removed. Each message names the stream
 that answers, so the reader rejects a mirror's answer. Each message names the previous one of its batch, and the end of
@@ -27,8 +27,8 @@ from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefus
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
 MAX_PATIENCE = 30.0
-"""Maximum seconds to wait for the first answer to a request: a server may have to count the matching messages first."""
-_refused = RefusalMemory()  # direct gets that were not answered, or not permitted
+"""Maximum seconds to wait for an answer: before the first one, a server may have to count the matching messages."""
+_refused = RefusalMemory()  # direct gets not permitted, not answered, or answered by a mirror or an old server
 
 
 def are_available(js: JetStream, stream: str) -> bool:
@@ -39,8 +39,9 @@ def are_available(js: JetStream, stream: str) -> bool:
 class DirectGets:
     """Direct gets of one stream over one connection, as a :class:`~.delivering.Source`.
 
-    They return what matches the filter, if there is one. The wait for an answer grows with ``empty_attempts``, the
-    sources in a row that brought nothing. Where another way exists (``optional``), a missing permission is no error.
+    They return what matches the filter ``subject``, or all messages when it is None. The wait for an answer grows with
+    ``empty_attempts``, the sources in a row that brought nothing. Where another way exists (``optional``), a missing
+    permission or a server older than 2.11 is no error, but a :class:`Restart`.
     """
 
     idle = close_may_be_refused = False
@@ -62,7 +63,7 @@ class DirectGets:
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
-        """Request what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
+        """Request what is still to arrive, unless a batch is under way: at most one message for each sequence."""
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
@@ -71,7 +72,10 @@ class DirectGets:
         self.in_flight, self._start, self._last = True, cursor.received, 0
 
     def receive(self) -> Chunk | None:
-        """Wait for the next chunk, or raise :class:`Restart` after silence; None when what arrives is no message."""
+        """Wait for the next chunk; None when what arrives is no message.
+
+        It raises :class:`Restart` after silence, when messages are missing, or when direct gets are unavailable.
+        """
         try:
             arrived = self._js.connection.next(self._inbox, self._patience)
         except PermissionsError as error:
@@ -98,7 +102,7 @@ class DirectGets:
         return chunk
 
     def unavailable(self, why: object) -> Restart:
-        """Note that direct gets are unavailable here, and return what to raise."""
+        """Note that direct gets of the stream are unavailable, and return what to raise."""
         _refused.note(self._js, self._stream)
         return Restart(str(why))
 
@@ -108,7 +112,7 @@ class DirectGets:
     def _on_status(self, header: bytes, payload: bytes) -> None:
         """Act on a status, which ends every batch.
 
-        A message without one means nothing, unless an older server sent it: the server's answer may still come.
+        A message without a status is an older server's, or it is another responder's and the answer may still come.
         """
         status = parse_status(header)
         if status is None:

@@ -1,7 +1,8 @@
 """Decides what missing messages of a range mean, from what is known; it requests nothing.
 
-The stream's first sequence decides what is a loss. Skipped sequences after it were deleted one by one, which is no
-loss. Skipped sequences before it were removed by the stream's limits, or a purge, before the reader reached them.
+The stream's first sequence decides what is a loss. Skipped sequences after it were removed one by one, such as by a
+deletion or by ``max_msgs_per_subject``, which is no loss. Skipped sequences before it were removed by the stream's
+limits, or a purge, before the reader reached them.
 """
 
 from __future__ import annotations
@@ -53,17 +54,20 @@ def missing(cursor: Cursor, first_sequence: int, removed: Removed) -> Missing:
 
 
 def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:
-    """Tell whether the replica of an unfiltered source has skipped, in the last gap, messages that the leader has."""
+    """Tell whether the replica of an unfiltered source has skipped, in the last gap, messages that the leader has.
+
+    That is not known, and the result is False, when the stream's leader lacks single messages itself.
+    """
     return not info.deleted and int(cursor.gaps.ends[-1]) > info.first_sequence
 
 
 def resume_sequence(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
     """Decide where a range continues once its source is exhausted; None when servers contradict each other.
 
-    ``following`` is the sequence of the range's next message as the leader reports it, or None; ``info`` must be
-    requested after it.
+    ``following`` is the sequence of the range's next message as the leader reports it, or None: then the range
+    continues at its end. ``info`` must be requested after ``following``.
     """
     exists = cursor.end > max(cursor.received, info.first_sequence) and not info.deleted and not filtered
-    if following is None and exists:  # a leader that was paused does not know it yet
+    if following is None and exists:  # a leader that was paused does not know all messages yet
         return None
     return cursor.end if following is None else following

@@ -2,8 +2,9 @@
 
 The server sends what was requested and no more. Requests are bounded in messages and in bytes, and the reader never has
 more in flight than the socket can hold, because the server closes connections that cannot keep up. The server announces
-the end of a request whose bytes did not suffice, or whose time is over, but not the end of one that was used up to the
-last message or byte; so both sides count. The consumer numbers its deliveries, so the reader notices a missing one.
+the end of a request whose bytes did not suffice, whose time is over, or whose messages were used up before its bytes,
+but not the end of one whose bytes were used up, or that was bounded in messages only; so both sides count. The
+consumer numbers its deliveries, so the reader notices a missing one.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 PULL_MESSAGES = 16384  # messages per pull request
 PULL_BYTES = 2 << 20
-"""Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
-what the two socket buffers of a connection hold by Linux's defaults."""
+"""Bytes allowed to one pull request; more where the server's ``max_payload`` or a message is larger. Two requests are
+in flight, which is what the two socket buffers of a connection hold by Linux's defaults."""
 HEADROOM = 64 << 10
 """Bytes of a pull request for what a message has beside payload and headers, which take ``max_payload`` at most."""
 HEARTBEAT = 5.0  # seconds after which the server sends a heartbeat when it has nothing to send
@@ -118,12 +119,13 @@ class PullConsumer:
 
     After ``heartbeat`` seconds, :data:`HEARTBEAT` when None, the server reports that it has nothing to send. Requests
     are ``bounded`` in bytes too, or in messages alone. After ``empty_attempts`` consumers in a row that brought
-    nothing, this one requests fewer messages at first, so that on a slow network the answer to another request does not
-    time out while it waits after messages.
+    nothing, this one requests fewer messages at first, so that on a slow network the answer to another request, which
+    arrives after these messages, does not time out.
 
     Attributes:
-        keep: keeps the consumer when it is no longer needed, and tells whether the server may still refuse something;
-            its argument is when messages were last requested, 0 for never. None to delete the consumer.
+        keep: keeps the consumer when it is no longer needed, and tells whether the server may still refuse a deletion;
+            its argument is when messages were last requested, by ``clock.monotonic()``, 0 for never. None to delete the
+            consumer.
     """
 
     def __init__(
@@ -256,7 +258,7 @@ class PullConsumer:
                 raise JetStreamError(failed, refused.code)
 
     def _allow_larger_message(self) -> None:
-        """Double the bytes of a pull request that used none of them: the next message is larger than the bound."""
+        """Double the bytes of a pull request, as the next message is larger; raise an error from 128 MiB on."""
         if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
             raise JetStreamError(large, statuses.CONFLICT)

@@ -1,6 +1,6 @@
 """Reads a range of sequences through ephemeral pull consumers (:mod:`.pulls`) or direct gets (:mod:`.direct`).
 
-The reader does not believe what either reports about the end, because its one replica may lag. A range ends with its
+The reader does not believe what a source reports about the end, because its one replica may lag. A range ends with its
 last message, or when the stream's leader reports that nothing more of the range exists. A leader that knows less than
 the range was planned from has to report that for several seconds (:mod:`spark_nats.jetstream.views`). This module asks
 the server about missing messages; :mod:`.judging` decides what they mean. Losses are returned in the cursor.
@@ -51,8 +51,8 @@ class ReadMethod(Enum):
     HEADERS = auto()
     """Through a consumer, without payloads: the header ``Nats-Msg-Size`` of a message has its payload's size."""
     ONE_GET_FIRST = auto()
-    """One direct get first, of all messages whatever the filters are: it takes one round trip and leaves no consumer on
-    the server. A consumer reads what the direct get leaves open."""
+    """Direct gets first, mostly a single one, of all messages whatever the filters are: it takes one round trip and
+    leaves no consumer on the server. A consumer reads what they leave open, or everything if they are unavailable."""
     GETS = auto()  # direct gets with payloads, of one filter at most
 
 
@@ -67,9 +67,10 @@ class Range:
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
         removed: what removed messages of the range mean. A deleted stream or a lost end is always a loss.
-        last: the last message of the range, or of the larger range that contains it, as it was at planning time; None
-            when unknown. Another message in its place means that the stream has lost its history.
-        rewritten: whether another message is known to be there; what was stored after ``last`` is then left out.
+        last: the last message, at planning time, of the range or of a larger one that contains the range; None when
+            unknown. Another message in its place means that the stream has lost its history.
+        rewritten: whether another message is known to be in that place; messages with a later time than that of
+            ``last`` are then left out.
     """
 
     stream: str
@@ -87,11 +88,13 @@ def read_range(
 ) -> Iterator[Delivered]:
     """Read the existing messages with ``start <= sequence < end``, each exactly once and in order.
 
-    Arguments are those of :class:`Range` and :class:`RangeReader`; the range begins with the first message that exists.
+    Arguments are those of :class:`Range` and :class:`RangeReader`. The range begins with the first message that exists,
+    so the removal of messages before the first arrival is no loss.
 
     Raises:
         StreamNotFoundError: there is no such stream.
-        DataLossError: messages of the range were removed by the stream's limits while it was read.
+        DataLossError: while the range was read, messages of it were removed by the stream's limits or a purge, or the
+            stream lost its end, was deleted, or was created again.
         JetStreamError: the server refuses the consumer, or has stopped delivering.
         NatsError: the connection failed.
     """
@@ -205,7 +208,7 @@ class RangeReader:
             if following is None and disputed:
                 wait_a_moment(js)
                 following = self._next(js, cursor, cursor.end)
-            info, cursor = self._look(js, cursor)  # after it, so that the report includes what was removed since
+            info, cursor = self._look(js, cursor)  # after the search, so that it includes what was removed since
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
@@ -273,10 +276,10 @@ class RangeReader:
         return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor) -> tuple[Source | None, Cursor]:
-        """Request the whole range by one direct get.
+        """Open direct gets and send the first, which mostly brings the whole range.
 
         The message at the end of the range, if it is known, proves that the planned stream answers. Where the range
-        ends elsewhere, the reader requests the stream's state from its leader in the same round trip.
+        ends elsewhere, or is limited, the reader requests the stream's state from its leader in the same round trip.
         """
         gets, last = DirectGets(js, self._range.stream, None, 0, optional=True), self._range.last
         cursor = self._limited(cursor)
@@ -324,7 +327,7 @@ class RangeReader:
         return info, cursor
 
     def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
-        """Return the planned stream's state, and the cursor, at its end when the stream has nothing of the range."""
+        """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._look(js, cursor, said)
         if info.created != self.created:
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
@@ -422,7 +425,7 @@ class RangeReader:
 
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
-    """Report that the planned last message was replaced, and so the history is lost; name the message that shows it."""
+    """Return the text that the planned last message was replaced, which names the message that shows this."""
     now, planned = text_of(time), text_of(last.time)
     if sequence == last.sequence:
         return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)

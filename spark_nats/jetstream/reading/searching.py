@@ -12,7 +12,7 @@ from __future__ import annotations
 AMPLE_SHARE = 0.75
 """If this share of messages or more matches, the server sends everything: its search cannot be faster then."""
 TRIAL = 0.05  # seconds of reading after which its progress is believed
-_MARGIN = 1.5  # by how much the other side must promise to be faster
+_MARGIN = 1.5  # factor by which the other side must promise to be faster
 _SEQUENCE, _BYTE = 2e-6, 1.5e-9  # seconds that a message and each of its bytes take to be sent here and matched
 
 
@@ -23,16 +23,20 @@ class FilterPlacement:
         self.by_server = filtered  # whether the server filters
         self._filtered = filtered
         self._here = _SEQUENCE  # seconds to send and match a sequence here, estimated
-        self._there: float | None = None
-        self._changes = 0
+        self._there: float | None = None  # seconds that the server took for a sequence; None when unknown
+        self._changes = 0  # changes of the side so far; 2 when the side is fixed
 
     def pin(self, by_server: bool) -> None:
-        """Fix the side: only the server can filter, or it must not, because it would not find everything."""
+        """Fix who filters: the server if ``by_server``, else the reader; nobody if there are no filters."""
         self.by_server = by_server and self._filtered
         self._changes = 2
 
     def begin(self, share: float, average_size: float) -> None:
-        """Note the share of matching messages, from 0 to 1, and the average size of all messages in bytes."""
+        """Estimate the reader's speed, and have the reader filter for good if the share of matching messages is ample.
+
+        The share is from 0 to 1, and the average size that of all messages in bytes. After a change or :meth:`pin`,
+        both are ignored.
+        """
         if self._changes == 0:
             self._here = _SEQUENCE + _BYTE * average_size
             if self._filtered and share >= AMPLE_SHARE:

@@ -32,15 +32,15 @@ class Sizes:
     start: int  # the sizes are of messages from this sequence on
     until: int  # sequence before which each message was measured
     sequences: Positions  # of the measured messages
-    totals: Positions  # bytes of all measured messages up to each
-    average: float  # bytes for each later sequence
+    totals: Positions  # bytes of the measured messages up to and with each
+    average: float  # estimated bytes for each sequence from ``until`` on
 
     def before(self, end: int) -> int:
-        """Return how many bytes there are before a sequence that is not below ``until``."""
+        """Return the estimated bytes from ``start`` to before ``end``, a sequence that is not below ``until``."""
         return round(self._measured + self.average * (end - self.until))
 
     def end_within(self, most: int, end: int) -> int:
-        """Return the end of a range with at most ``most`` bytes, but at least one message; ``end`` or less."""
+        """Return the end of a range from ``start`` with at most ``most`` bytes, or one message; at most ``end``."""
         fitting = int(np.searchsorted(self.totals, most, "right"))
         if fitting < len(self.totals):
             return int(max(self.sequences[fitting], self.sequences[0] + 1))
@@ -53,10 +53,10 @@ class Sizes:
 
 
 def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Sequence[str] = ()) -> Sizes:
-    """Return the sizes of the messages with ``start <= sequence < end``, which lies within the stream.
+    """Return the sizes of the messages with ``start <= sequence < end``, a range that lies within the stream.
 
-    A work queue allows no consumer for that. It holds little but unread messages, so their average suffices. The
-    average also has to suffice where no consumer is available at the moment.
+    Only the first :data:`MEASURED` sequences are measured. A work queue allows no consumer for that. It holds little
+    but unread messages, so the stream's average suffices, as it has to where no consumer is available at the moment.
     """
     until = start if stream.retention == WORK_QUEUE else min(end, start + MEASURED)
     # The actual read reports losses.

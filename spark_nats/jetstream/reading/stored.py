@@ -1,7 +1,7 @@
 """Finds the message ids that a stream holds, for a publisher that has to know what it stored before.
 
-A stream remembers a message id for its ``duplicate_window`` only. To find ids published before that, this module reads
-the headers of all messages that the stream has stored since.
+A stream remembers a message id for its ``duplicate_window`` only. To find older ids, this module reads the headers of
+all messages that the stream has stored after a sequence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoredIds(NamedTuple):
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
-    """Return the message ids with a prefix that a stream holds after the sequence ``since``, up to its given state."""
+    """Return the ids with a prefix of a stream's messages after sequence ``since``, to the end of its given state."""
     lost: list[str] = []
     behind = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
     reader = RangeReader(behind, ReadMethod.HEADERS, lost=lost.append)
@@ -86,7 +86,7 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
 
 
 def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
-    """Return the last sequence up to which a stream still has what it had when it ``began``."""
+    """Return the last sequence up to which a stream still has the history that it had in its state ``began``."""
     position = end_of(began)
     if position.time is None or is_intact(js, position, info):
         return position.last
@@ -101,7 +101,7 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
     same order, but remembers the id of the message that it then refuses.
 
     Raises:
-        NatsTimeoutError: not all was answered in time.
+        NatsTimeoutError: not all was answered in time, or the stream refuses messages for another reason.
     """
     acks = PublishAcks(stream)
     known = np.zeros(len(ids), np.bool_)

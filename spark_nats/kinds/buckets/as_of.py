@@ -15,8 +15,8 @@ than the one before. Before each part it asks the stream's leader for the last s
   not commit it ends where the leader has nothing new.
 
 **An earlier moment** (:class:`RevisionReader`). The reader reads what the stream still holds up to R, and then asks
-which keys may have held something at R that was removed since. A key loses its oldest entries first. So the entry that
-was read of a key is its value at R, unless its entries up to R were removed during the read. For a key without any
+which keys may have held something at R that was removed since. A key loses its oldest entries first. So the last entry
+that was read of a key is its value at R, unless its entries up to R were removed during the read. For a key without any
 entry up to R, :func:`may_have_lost` decides whether it may have had one.
 
 ``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). It omits a key
@@ -101,7 +101,7 @@ def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> M
 
 
 def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
-    """Return the last revision that was stored up to a time; 0 when all were stored after it.
+    """Return the last revision that was stored up to a time; 0 when there was none.
 
     Times are compared in microseconds, as rows have them. If the bucket no longer keeps the revisions after that one,
     the result is the last of them that may have been stored by then.
@@ -127,7 +127,7 @@ class NatsMomentReader(NatsBucketReader):
     _options: MomentReadOptions
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
-        """Plan one partition for each filter of keys, but a single one for the latest moment."""
+        """Plan one partition for each filter of keys; only one for the latest moment, none if there was no revision."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
         revision = self._revision(js, info)
@@ -173,7 +173,8 @@ def reader(options: MomentReadOptions, schema: StructType) -> NatsBucketReader:
 class SnapshotBuffer:
     """Entries of a bucket, kept until it is known which of them become rows.
 
-    A temporary file holds all of them, as Arrow batches. Memory holds the subject and the revision of each.
+    A temporary file, which is in memory up to :data:`IN_MEMORY` bytes, holds all of them as Arrow batches. Memory holds
+    the subject and the revision of each.
 
     Args:
         schema: the columns.
@@ -239,7 +240,7 @@ class LatestReader:
         retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
-        revision: the moment, once it is known.
+        revision: the moment; None until it is known.
     """
 
     doubtful: frozenset[bytes] = frozenset()
@@ -262,6 +263,7 @@ class LatestReader:
 
         Raises:
             JetStreamError: the bucket was deleted or created again, or it is written faster than it can be read.
+            DataLossError: while a part was read, the bucket was deleted or created again, or has lost its end.
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if self._reached < 0:
@@ -303,7 +305,7 @@ class LatestReader:
         return _reader_of(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
-        """Continue to read a part that ends with the stream's last sequence before the part."""
+        """Continue to read a part that ends with the last sequence that the stream had when the part was planned."""
         for delivered in part.read(js):
             self._found += len(delivered.messages)
             yield from self._wanted(delivered)
@@ -313,7 +315,7 @@ class LatestReader:
         self._part, self._reached = None, last
 
     def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
-        """Read a part by one direct get, which may go beyond ``last``, the stream's last sequence before the part."""
+        """Read a part by one direct get, which may go beyond ``last``, the stream's last sequence just before."""
         gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
         try:
@@ -367,11 +369,11 @@ class RevisionReader:
         self._found = 0  # messages that were read
         self._last = 0  # sequence of the last one
         self._later: RangeReader | None = None  # reads what was stored after the revision
-        # For each subject that was not read before:
+        # For each subject without an entry up to the revision:
         self._oldest: dict[str, bool] = {}  # whether its oldest entry has removed others
         self._counts: dict[str, int] = {}  # how many entries it has
-        self._meanwhile: LatestReader | None = None  # reads what was stored during the read
-        self._written = set[str]()  # those of its subjects that were read before
+        self._meanwhile: LatestReader | None = None  # reads what was stored since reading began
+        self._written = set[str]()  # its subjects that also have an entry up to the revision
         # For keys whose names in the leader's list may stand for several keys, because they are not UTF-8:
         self._are_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision

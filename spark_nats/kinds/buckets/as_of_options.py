@@ -12,7 +12,7 @@ from spark_nats.options.option import option
 
 
 def read_moment(text: str) -> int | datetime | str:
-    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``."""
+    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``; ValueError for anything else."""
     if text.lower() == values.LATEST:
         return values.LATEST
     if text.isascii() and text.isdigit() and int(text[:30]) > 0:

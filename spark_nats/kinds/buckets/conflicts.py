@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Decides what becomes of such rows of one task.
+    """Decides what becomes of the refused rows of one task.
 
     Args:
         bucket: the bucket.
         api_prefix: first tokens of the API's subjects.
-        skips: whether such rows are left out.
-        sets_aside: whether such rows become dead letters. They are errors when both are false.
+        skips: whether rows that conflict are left out.
+        sets_aside: whether they become dead letters, unless ``skips``. They are errors when both are false.
     """
 
     def __init__(self, bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> None:
@@ -46,7 +46,7 @@ class Conflicts:
         """Decide about one row.
 
         Raises:
-            PublishError: the row conflicts, and that is an error.
+            PublishError: the row conflicts, and that is an error; or it names no revision, so that it cannot conflict.
             NatsError: a request to the bucket failed.
         """
         headers = parse_block(conflict.header)

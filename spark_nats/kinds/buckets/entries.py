@@ -6,11 +6,11 @@ that the bucket held when the read began, and that was not removed since, there 
 it had then or a later one.
 
 * A consumer delivers in sequence order. Up to the stream's last sequence at the beginning, no key that it delivers was
-  handed on before; only later messages may repeat a key.
+  yielded before; only later messages may repeat a key.
 * When the consumer has delivered as many keys as there were when it was created, none was moved. A server counts them
   wrong when the bucket is written to at that moment (seen on nats-server 2.15), so its count holds only if the stream
   was the same before and after. Otherwise the stream's leader lists the keys that it has, and the reader looks for
-  those that were not handed on, until there are none. It finds many of them by reading what was stored since the read
+  those that were not yielded, until there are none. It finds many of them by reading what was stored since the read
   began. But keys may move again before a consumer reaches them. So when that finds less than half of them, or when few
   are left, separate consumers read them.
 * A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
@@ -55,7 +55,7 @@ from spark_nats.protocol.keyvalue import key_filter, stream_of
 
 HEARTBEAT = 0.1
 """Seconds after which a consumer reports that it has nothing to send, because it is at the end or stands still."""
-MAX_HOLES = 20  # removed sequences after which another consumer, whose list has none, replaces one
+MAX_HOLES = 20  # removed sequences in a consumer's list after which a new consumer replaces it
 MAX_FILTERS = 100  # moved keys that one consumer reads
 MAX_PLACES = 40
 """Maximum number of consumers to create until one is on the stream's leader; with five servers, one in five is."""
@@ -77,14 +77,15 @@ class Phase:
     state: KeyState  # what is read
     filters: tuple[str, ...]  # only subjects that match one of these; all when empty
     start: int = 1  # where it begins
-    repeats_from: int = 0  # first sequence whose key may have been handed on before; 0 until it is known
+    repeats_from: int = 0  # first sequence whose key may have been yielded before; 0 until it is known
     rest: tuple[str, ...] = ()  # subjects of moved keys that later phases read
     left: int = 0  # number of missing keys when it began
 
     def followed_by(self, missing: Sequence[str], all_filters: tuple[str, ...], behind: int) -> Phase:
-        """Return the next phase when these subjects of keys, which the bucket has, were not handed on.
+        """Return the next phase.
 
-        ``all_filters`` are those of the whole read, and ``behind`` is the sequence after what was read.
+        ``missing`` are the subjects of keys that the bucket has and that were not yielded, ``all_filters`` are those of
+        the whole read, and ``behind`` is the sequence after what was read.
         """
         count = len(missing)
         if not count:
@@ -93,7 +94,7 @@ class Phase:
         if _has_replaced(missing) or (count > MAX_FILTERS and found_half):
             return Phase(KeyState.NEWER, all_filters, behind, behind, (), count)
         some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
-        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # any of it may have been handed on before
+        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # any key may have been yielded before
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class Entries:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The subjects of the keys; empty when all are read."""
+        """The filters for the subjects of the keys; empty when all are read."""
         return tuple(map(key_filter, self.keys))
 
     @property
@@ -149,7 +150,7 @@ class BucketReader:
         retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
-        created: as given.
+        created: when the bucket's stream was created.
     """
 
     def __init__(self, what: Entries, *, history: bool = False, retries: Retries | None = None) -> None:
@@ -160,7 +161,7 @@ class BucketReader:
         self._headers_only = what.headers_only
         self._phase = Phase(KeyState.EVERYTHING, self._filters)
         self._pass: _Pass
-        self._delivered: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
+        self._delivered: list[pa.BinaryArray] = []  # subjects of the keys that were yielded
         self._sought: frozenset[str] | None = None  # subjects of moved keys, once there were any
         self._reading = Reading(self._stream, Cursor.of(1), retries)
         self._view = StreamView(self._reading.retries.timeout)
@@ -190,7 +191,7 @@ class BucketReader:
         return consumer, cursor
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """Count the delivered messages, and leave out those before the cursor."""
+        """Count the delivered messages, and leave out those before the cursor; after a silence check for the end."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
         if arrived.chunk is not None:
@@ -206,7 +207,10 @@ class BucketReader:
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
-        """Leave out keys that were handed on before, and all but the last message of each key; note the other keys."""
+        """Leave out keys that were yielded before, and all but the last message of each key; note the other keys.
+
+        With a history, nothing is left out.
+        """
         subjects = delivered.subjects
         if self._history:
             self._delivered.append(pc.unique(subjects))
@@ -292,9 +296,9 @@ class BucketReader:
         return found is None or found >= self._pass.behind
 
     def _missing(self, js: JetStream) -> list[str]:
-        """Return the subjects of keys that were not handed on, out of those that the first call found.
+        """Return the subjects of keys that were not yielded, out of those that the first call found.
 
-        A name that may stand for several keys always counts, because it is not known whether they were.
+        A name that may stand for several keys always counts, because it is not known whether these were yielded.
         """
         patterns = self._filters or (key_filter(">"),)
         there = [each for pattern in patterns for each in subjects_of(js, self._stream, pattern)]

@@ -14,7 +14,7 @@ from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subje
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import Violation, find_violation, have_wrong_tokens
 
-PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message without the header OPERATION does
+PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message with neither OPERATION nor MARKER_REASON does
 
 _PUT, _DEL, _PURGE = range(3)
 _NAMES = bytecolumns.texts([PUT, DELETE, PURGE])
@@ -35,8 +35,8 @@ class Operations(NamedTuple):
 def operations_of(messages: Messages) -> Operations:
     """Return the operation of each message of a bucket.
 
-    A client sets it in ``KV-Operation``, where any other value is a deletion (ADR-8); the server's own markers have a
-    reason instead.
+    A client sets it in ``KV-Operation``, where any value but ``PUT``, ``PURGE`` and the empty one deletes (ADR-8); the
+    server's own markers have a reason instead.
     """
     codes = np.zeros(len(messages), np.int32)
     if (has_header := messages.header.end > messages.header.start).any():
@@ -65,7 +65,7 @@ def replace_all(messages: Messages) -> bytecolumns.Mask:
 
 
 def find_key_violation(keys: pa.Array) -> Violation | None:
-    """Return the rows of a string column without nulls that are no key, and the rule that they break."""
+    """Return the rows of a string column that are no key, and the broken rule; None when all are keys; nulls pass."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | bytecolumns.flags_of(pc.starts_with(keys, RESERVED))
     return find_violation(keys, wrong, key_violation)
 

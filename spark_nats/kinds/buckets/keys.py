@@ -28,7 +28,7 @@ def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Re
 
     Args:
         prefix: the part of a subject before the key.
-        columns: ``key`` and ``value``, and the optional columns that the rows have.
+        columns: ``key``, and those of the other columns that the rows have; ``value`` may be absent too.
         rows: number of rows.
         refuse: called with the rows that cannot be sent.
     """

@@ -53,7 +53,7 @@ class EntryBuilder(RowBuilder):
         self._ignore_deletes = ignore_deletes
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
-        """Return one row for each entry."""
+        """Return one row for each entry that is not left out; ``stream`` has no effect."""
         messages, deliveries = delivered
         if self._ignore_deletes:
             deletions = operations_of(messages).deletions
@@ -87,7 +87,7 @@ class NatsBucketReader(DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read."""
+        """Plan the read; first create the bucket if it does not exist and the options request that."""
         options = self._options
         with (
             borrow(options.connection) as connection,
@@ -106,7 +106,7 @@ class NatsBucketReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
-        After a lost connection, the task connects again and continues with what was not handed on.
+        After a lost connection, the task connects again and continues with what was not yielded.
         """
         if isinstance(partition, KeysPartition):
             partition.arrive(self._options.connection)

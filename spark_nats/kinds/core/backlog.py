@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes for which the piece counts, with :data:`PIECE_OVERHEAD`."""
         return len(self.wire) + PIECE_OVERHEAD
 
     def split(self, at: Sequence[int]) -> list[Piece]:
@@ -73,7 +73,7 @@ class Backlog:
         return 2 * self._waiting >= self._max_bytes
 
     def add(self, piece: Piece) -> None:
-        """Append messages, as many as fit."""
+        """Append messages, as many as fit; drop and count the others."""
         with self._lock:
             room = self._max_bytes - self._waiting
             if piece.size > room:
@@ -90,7 +90,7 @@ class Backlog:
             self._waiting += piece.size
 
     def cut(self, start: int, end: int) -> list[Piece]:
-        """Return messages ``start`` to ``end`` (exclusive), which can be cut out again until they are released."""
+        """Return messages ``start`` to ``end`` (exclusive), and count them as taken; they stay until their release."""
         with self._lock:
             self._split(start)
             self._split(end)
@@ -150,5 +150,5 @@ class Backlog:
 
 
 def time_of_day(seconds: float) -> str:
-    """Format seconds since 1970 for people."""
+    """Format seconds since 1970 as date and time in ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

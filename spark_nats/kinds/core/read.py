@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
-    """Return the queue group, made up if the options name none: several subscribers must share the messages."""
+    """Return the queue group; one is made up for several subscribers, which must share the messages; else None."""
     return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
 
 
@@ -51,7 +51,7 @@ class CorePartition(Partition):
     """What one task of a batch does.
 
     Attributes:
-        queue_group: the group that all tasks share.
+        queue_group: the group that all tasks share; None if there is only one task and the options name no group.
         messages: number of messages after which to end; None for no limit.
     """
 
@@ -122,7 +122,7 @@ class CoreOffset(NamedTuple):
 
     Attributes:
         epoch: identifies the process that received the messages; each start of the query has another epoch.
-        messages: number of messages that the process had received.
+        messages: number of messages before the position that the process had received and not dropped.
     """
 
     epoch: str
@@ -130,10 +130,10 @@ class CoreOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return an offset from the checkpoint, which has its ``_asdict()``.
+        """Return the offset that a checkpoint has as a document, made by ``_asdict()``.
 
         Raises:
-            NatsError: it was not written by this source.
+            NatsError: the document is no offset of core NATS.
         """
         try:
             epoch, messages = string_at(document, "epoch"), integer_at(document, "messages")
@@ -147,7 +147,7 @@ class CoreOffset(NamedTuple):
 class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is published while the query runs.
 
-    Spark makes several of these readers. Only the one that Spark asks for an offset connects, at the first request.
+    Spark makes several of these readers. Only the one that plans micro-batches connects, at the first request.
     """
 
     def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
@@ -166,7 +166,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the backlog; start the receivers if they have not started.
 
         Raises:
-            NatsError: the server cannot be reached at the start, or refuses the subscription or the credentials.
+            NatsError: the server cannot be reached at the start, or at any time refuses the subscription or the
+                credentials; or the spool cannot be used.
         """
         if self._backlog is None:
             options = self._options
@@ -201,7 +202,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch, and keep the micro-batch in the spool if there is one."""
+        """Return the end of the next micro-batch, ``start`` if none is due; a spool, if any, keeps the micro-batch."""
         backlog = self._receiving()
         for loss in backlog.losses(",".join(self._options.subjects)):
             logger.warning(loss.with_code)
@@ -224,7 +225,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return CoreOffset(self._epoch, end)._asdict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the offset of all that was received, which the query's progress shows as the latest offset."""
+        """Return the offset of all that was received at the last :meth:`latestOffset`, for progress; None before it."""
         return None if self._seen is None else CoreOffset(self._epoch, self._seen)._asdict()
 
     @naming_options()
@@ -232,7 +233,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan a micro-batch: slices of the received bytes.
 
         Raises:
-            DataLossError: an earlier process planned the micro-batch, and its messages are lost.
+            DataLossError: an earlier process planned the micro-batch, its messages are lost, and ``failOnDataLoss`` is
+                set.
         """
         backlog = self._receiving()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
@@ -271,14 +273,14 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.close()
 
     def _number(self, offset: CoreOffset) -> int:
-        """Return the number of messages at an offset; 0 for an earlier epoch, because this one begins where it ends."""
+        """Return the number of messages before an offset; 0 for an earlier epoch: the present one begins at its end."""
         if offset.epoch == self._epoch:
             return offset.messages
         self._earlier.add(offset.epoch)
         return 0
 
     def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
-        """Return a micro-batch that was planned before the query restarted."""
+        """Return a micro-batch that an earlier process planned; empty if its loss is no error (``failOnDataLoss``)."""
         subjects = ",".join(self._options.subjects)
         rest = "what is published now"
         try:

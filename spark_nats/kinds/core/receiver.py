@@ -32,7 +32,7 @@ _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 class Receiver:
     """A subscription that a thread reads, over its own connection, until it is closed.
 
-    It connects again with the waits of ``retries`` but without their timeout, because nothing waits for it.
+    It connects again with the waits and attempts of ``retries``, but without their timeout: no call waits for it.
 
     Raises:
         NatsError: the server cannot be reached or refuses the subscription.
@@ -66,7 +66,7 @@ class Receiver:
             raise self._failure
 
     def close(self) -> None:
-        """Unsubscribe, receive what is still in flight, and close the connection, within ten seconds."""
+        """Unsubscribe, receive what is still in flight, and close the connection; wait up to ten seconds for that."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT)
 
@@ -129,11 +129,15 @@ class Receiver:
         self._note_gap(left, f"{server} is shutting down")
 
     def _connect_again(self, error: NatsError) -> None:
-        """Connect again, however long it takes, unless the server refuses the login or the subscription."""
+        """Connect again, however long it takes.
+
+        Raises:
+            NatsError: a server refuses the subscription, or the login twice; or the attempts are used up.
+        """
         lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not error.may_pass(established=True):  # it has worked before, so the servers' side has to repair it
+            if not error.may_pass(established=True):  # connecting has worked before, so the servers need the repair
                 error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
             self._retries.failed(error)
             if self._stop.is_set():

@@ -70,13 +70,16 @@ class _Contents:
         self._schema = schema
 
     def row(self, read: Callable[..., Row | None], found: StoredObject, lease: Lease) -> Row | None:
-        """Return an object with its content, as :func:`read_content` or :func:`read_version` reads it."""
+        """Return an object with the content that ``read`` returns, or without content if the schema has none.
+
+        ``read`` is :func:`read_content`, which returns None for an object deleted meanwhile, or :func:`read_version`.
+        """
         if "content" not in self._schema.names:
             return found, None
         return self.ask(lease, lambda js: read(js, found, self._check, self._lost, lease.retries))
 
     def batches(self, rows: Iterable[Row | None]) -> Iterator[pa.RecordBatch]:
-        """Return rows in batches, of about :data:`BATCH_BYTES` at most."""
+        """Return rows in batches, without None; the row that reaches :data:`BATCH_BYTES` is the last of its batch."""
         schema = arrow_schema(self._schema)
         some: list[dict[str, Any]] = []
         size = 0
@@ -112,7 +115,7 @@ class NatsObjectReader(DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: spread the existing objects over partitions."""
+        """Plan the read: spread the objects whose names match over partitions."""
         options = self._options
         with borrow(options.connection) as connection:
             subjects = list_objects(JetStream(connection, options.api_prefix), options.store)

@@ -1,7 +1,7 @@
 """Reading object stores: which objects exist, their descriptions, and their content.
 
-The stream's leader answers requests for all but the content; no consumer reads it. An object that is replaced during
-the read moves to the stream's end, and a request by its subject finds it wherever it is.
+This module requests lists and descriptions from the stream's leader, without a consumer. The description of an object
+that is replaced during the read moves to the stream's end, and a request by its subject finds it wherever it is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from spark_nats.kinds.objects import conditions, wire
 from spark_nats.protocol.keyvalue import store_of
 
 MAX_HOPS = 8
-"""Maximum number of links that lead from one object to another before an object with content."""
+"""Maximum number of links that are followed from an object to the object with the content."""
 MAX_TIMES = 10
-"""How many times an object may be replaced while it is read."""
+"""Maximum number of attempts to read an object that is replaced while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def list_objects(js: JetStream, store: str) -> list[str]:
 
 
 def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:
-    """Return the objects that are described on some subjects, without deleted ones, in one round trip.
+    """Return the objects that are described on some subjects, without deleted or missing ones, in one round trip.
 
     Raises:
         ProtocolError: a description is invalid.
@@ -176,7 +176,7 @@ def read_version(
 
 
 def _again(js: JetStream, found: StoredObject) -> StoredObject | None:
-    """Return the object by its description now; None when it is deleted."""
+    """Return the object as it is described now; None when it is deleted or missing."""
     return next(iter(describe_objects(js, found.store, [found.subject])), None)
 
 

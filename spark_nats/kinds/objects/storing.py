@@ -42,7 +42,7 @@ def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> Stre
 
 
 class Putting:
-    """Puts one object, in any number of attempts: each attempt purges the chunks that an earlier one left.
+    """Puts one object, in any number of attempts: the one that succeeds purges the chunks that earlier ones left.
 
     Args:
         store: name of the object store.
@@ -65,7 +65,7 @@ class Putting:
         Raises:
             InvalidRowError: the description is larger than the server accepts.
             PublishError: the stream refuses the object.
-            NatsError: the connection failed.
+            NatsError: the connection failed, or the store is missing or unavailable.
         """
         nuid = clock.token(11)  # 22 characters, as those of other clients
         former = self._former(js)

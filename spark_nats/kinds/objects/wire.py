@@ -69,7 +69,7 @@ def digest_of(content: bytes) -> str:
 
 
 def same_digest(one: str, other: str) -> bool:
-    """Return whether two digests are equal; some clients leave out the padding, or write the algorithm differently."""
+    """Tell whether two texts are the same SHA-256 digest; some clients leave out the padding, or write "sha-256"."""
     first, second = _DIGEST.fullmatch(one), _DIGEST.fullmatch(other)
     return first is not None and second is not None and first[1] == second[1]
 

@@ -84,8 +84,8 @@ def write_objects(
     """Put the rows of a partition one after the other; a replay of a micro-batch puts the same objects again.
 
     Raises:
-        InvalidRowError: a row cannot be an object; the rows before it are put.
-        NatsError: the store refused an object.
+        InvalidRowError: a row cannot be an object; the rows before it were put.
+        NatsError: the store refused an object, or the connection failed.
     """
     from spark_nats.client.pool import leased
     from spark_nats.jetstream.api import JetStream

@@ -192,7 +192,7 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
 
 
 DROP, TO_STREAM = "drop", "stream"
-"""What happens to rows that cannot be sent, unless they are errors."""
+"""What happens to rows that cannot be sent, unless they fail the task."""
 
 
 def read_bad_rows(text: str) -> str:
@@ -221,11 +221,11 @@ class RowOptions(Group, section="Writing"):
         """Check that the options determine where bad rows go.
 
         Args:
-            stream: the stream that the other rows are written to.
+            stream: the stream that the other rows are written to; None for core NATS.
             atomic: whether the rows of a task are stored together or not at all.
 
         Raises:
-            OptionError: the options do not, or bad rows cannot go there.
+            OptionError: the options do not determine it, or bad rows cannot go there.
         """
         what, other = self.bad_rows, self.bad_rows_stream
         if what == TO_STREAM and other is None:

@@ -60,9 +60,10 @@ def describe_buckets(js: JetStream, names: Collection[str]) -> list[Row]:
 
 
 def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
-    """Return a row for each consumer of some streams, in one round trip.
+    """Return a row for each consumer of some streams; the first pages of the lists share one round trip.
 
-    A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
+    A stream that is offline, or whose name cannot be part of a subject, has one row with its problem. A stream that no
+    longer exists has none.
     """
     rows = [unnamed_row(each) for each in streams if name_violation(each)]
     requests = [Request(Api.CONSUMER_LIST, (each,), {"offset": 0}) for each in streams if not name_violation(each)]
@@ -82,7 +83,8 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
 def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
     """Return which streams hold messages, and a row with its problem for each stream that cannot be queried.
 
-    All requests share one round trip, so there is one wait for the streams that do not answer.
+    A stream that no longer exists is in neither list. All requests share one round trip, so there is one wait for the
+    streams that do not answer.
     """
     rows = [unnamed_row(each) for each in streams if name_violation(each)]
     holding = []
@@ -96,7 +98,7 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
 
 
 def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
-    """Return a row for each subject that has messages in a stream and that a filter matches; for all without filters.
+    """Return a row for each subject that has messages in a stream and that a filter matches; without filters, for all.
 
     A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """
@@ -113,7 +115,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
 
 
 def _unasked(stream: str, error: NatsError) -> list[Row]:
-    """Return the rows of a stream that cannot be queried; raise the error if it is not about this stream alone."""
+    """Return the row of a stream that cannot be queried now, or no row if it is gone; raise any other error."""
     if isinstance(error, StreamNotFoundError):
         return []
     if isinstance(error, NatsTimeoutError | JetStreamError) and error.may_pass(established=False):

@@ -1,8 +1,8 @@
 """The entries of the API's lists as rows of tables.
 
-A row has its values by the names of columns: times as datetimes, durations in seconds, None for a missing value or no
-limit. A stream or consumer that is leaderless or offline at the moment has a row too, with its ``problem`` and without
-what only a leader knows.
+A row has its values by the names of columns: times as datetimes, durations in seconds, None for a missing value, no
+limit, or a number that a column cannot hold. A stream or consumer that is leaderless or offline at the moment has a row
+too, with its ``problem`` and without what only a leader knows.
 """
 
 from __future__ import annotations
@@ -167,5 +167,5 @@ def _time(document: Any, *path: str) -> datetime | None:
 
 
 def _moment(nanoseconds: int) -> datetime | None:
-    """Return a time; None for the year 1, which means never."""
+    """Return a time; None for 0 and for the year 1, which mean never."""
     return documents.to_datetime(nanoseconds) if nanoseconds > 0 else None

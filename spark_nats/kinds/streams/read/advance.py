@@ -37,13 +37,13 @@ class Advance(NamedTuple):
     """How a query advances.
 
     Attributes:
-        end: end of the next micro-batch; byte-identical for a stream with nothing new, because Spark compares text.
-        reach: how far the streams reach.
+        end: end of the next micro-batch; the entry of a stream with nothing new is unchanged: Spark compares text.
+        reach: how far the streams reach, up to the target if there is one.
         losses: the losses to report.
         releases: by stream, the sequence before which everything is processed and may be released.
         searched: by stream, the position up to which a search found nothing.
         size: number of sequences in the micro-batch.
-        waits: whether the query waits because there are too few for a micro-batch.
+        waits: whether the query waits because there are too few new sequences for a micro-batch.
     """
 
     end: QueryOffset
@@ -135,7 +135,7 @@ def _step(
 
 
 def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[Batch]:
-    """Advance to the position after the query's last message, if that is at ``first`` or later; else to ``first``.
+    """Advance past the stream's last message that matches, if its sequence is ``first`` or later; else to ``first``.
 
     Answers in ``early`` may be older than the state: they show that a message exists, but not that none does.
     """

@@ -26,6 +26,7 @@ def starting(look: Look) -> dict[str, Position]:
     Raises:
         OptionError: the query would consume a work queue from elsewhere than its beginning; or a stream has nothing
             since the starting time, and the options make that an error.
+        DataLossError: a stream no longer has a given offset, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
     infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
@@ -42,6 +43,7 @@ def now(look: Look) -> dict[str, Position]:
     """Return where every stream ends now. A missing stream is left out if ``failOnDataLoss`` permits it.
 
     Raises:
+        StreamNotFoundError: a named stream does not exist, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
     facts = look.prepare(look.ask(look.memory.selection.names))
@@ -147,7 +149,8 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
     """Return the position up to which a consumer's messages are all acknowledged.
 
     If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
-    consumer the query cannot tell: removed messages may not have matched the filters.
+    consumer, the removed messages may not have matched; work queues and interest streams remove what is acknowledged.
+    There, the position is not before the stream's first message.
     """
     consumer = consumer_info(look.js, info.name, name)
     if consumer is None:
@@ -158,7 +161,7 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
 
 
 def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
-    """Return when the message before a sequence was stored; None when that message does not exist."""
+    """Return when the message before a sequence was stored, in nanoseconds since 1970; None when there is none."""
     if sequence == info.last_sequence + 1:
         return info.last_time or None
     if not info.first_sequence < sequence <= info.last_sequence:

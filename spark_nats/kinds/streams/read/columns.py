@@ -26,7 +26,10 @@ Columns = dict[str, Callable[[], pa.Array | Text]]
 
 
 class RowBuilder:
-    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing."""
+    """Builds Arrow batches with the columns of a schema from messages: null where messages lack them.
+
+    Columns that are not in the schema cost nothing.
+    """
 
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)

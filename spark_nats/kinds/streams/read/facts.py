@@ -33,7 +33,7 @@ class GapOf(Question[ConditionText | None]):
 
 @dataclass(frozen=True, slots=True)
 class SizesOf(Question[Sizes]):
-    """Asks for the sizes of the messages from ``first`` up to before ``end``."""
+    """Asks for the sizes of the messages from ``first`` to ``end`` (exclusive)."""
 
     stream: str
     first: int
@@ -70,7 +70,7 @@ class StreamFacts:
     Attributes:
         info: its state.
         judgement: what has become of it since the query's position; intact where the query has no position.
-        searched: the sequence up to which earlier looks found nothing; messages that are removed before it are no loss.
+        searched: the sequence before which earlier looks found nothing, and removals are no loss; 0 when unknown.
     """
 
     info: StreamInfo
@@ -89,7 +89,7 @@ class Facts:
         early: answers to questions that were asked together with the states, and may be older than the states.
         errors: by stream, why nothing is known.
         removal_normal: streams where the removal of a message is never a loss: others may acknowledge it, or in a KV
-            bucket a later message replaces it.
+            bucket or an object store a later message replaces it.
     """
 
     streams: Mapping[str, StreamFacts | None]
@@ -106,6 +106,6 @@ class Facts:
 
     @property
     def doubts(self) -> list[str]:
-        """Streams that contradict what the query has read, which has to be confirmed before anything else counts."""
+        """Streams that contradict what the query has read; this has to be confirmed before anything else counts."""
         some = ((name, stream) for name, stream in self.streams.items() if name in self.begins)
         return [name for name, stream in some if stream is None or stream.judgement.is_doubtful]

@@ -1,7 +1,7 @@
 """How an idle streaming query notices that there are new messages.
 
 The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
-minute, and continues as soon as a message is stored. Where it cannot listen, it looks about ten times a second.
+minute, and continues as soon as a message is stored. Where it cannot listen, it looks up to ten times a second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LOOK_INTERVAL = 0.1
 """Seconds between two looks at idle streams, for each request that a look takes; also the minimum seconds for which the
 query listens each time. Spark asks up to a hundred times a second."""
 MAX_WAIT = 1.0
-"""Maximum seconds between two looks at many streams. The query does not react to Spark meanwhile."""
+"""Maximum seconds between two looks without listening, and of listening each time. The query does not react to Spark
+meanwhile."""
 MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
 UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
 REFUSED_FOR = 600.0  # the same, after it could not have the consumers
@@ -66,7 +67,8 @@ class Idling:
     def begin(self, start: dict[str, Any], took: float, until: float, waits: bool) -> None:
         """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
 
-        ``waits``: there are messages, but too few for a micro-batch; ``until`` is when the wait for more ends.
+        ``waits``: there are messages, but too few for a micro-batch; ``until`` is when the wait for more ends, by the
+        monotonic clock, or infinity.
         """
         now, options = clock.monotonic(), self._options
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
@@ -75,7 +77,7 @@ class Idling:
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
-            # Listening begins at once, because a message that is stored and removed before is missed.
+            # Listening begins at once, because it misses a message that is stored and removed earlier.
             with contextlib.suppress(NatsError):  # still_idle will notice it
                 self._listens(self._idle)
 
@@ -119,7 +121,7 @@ class Idling:
         """Let a watch listen for new messages, if possible; tell whether one listens.
 
         Raises:
-            NatsError: the connection failed, or a stream has no leader at the moment.
+            NatsError: the connection failed, or a stream does not exist or has no leader at the moment.
         """
         now = clock.monotonic()
         if not idle.places or now >= idle.until or now < self._watch_off_until:

@@ -19,10 +19,10 @@ class Limits(NamedTuple):
     """The limits of a micro-batch.
 
     Attributes:
-        target: where the query ends, if it reads only what existed at its start.
+        target: by stream, where the query ends, if it reads only what existed at its start; else None.
         min_new: fewest new sequences that make a micro-batch.
-        max_offsets: most new sequences.
-        max_bytes: most bytes of messages, approximately.
+        max_offsets: most new sequences; None for all.
+        max_bytes: most bytes of messages, approximately; None for all.
     """
 
     target: Mapping[str, Position] | None = None
@@ -32,7 +32,10 @@ class Limits(NamedTuple):
 
 
 def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
-    """Return a stream's part of a micro-batch, not beyond ``bound``; without a bound, the stream does not advance."""
+    """Return a stream's part of a micro-batch, not beyond ``bound``, unless the stream was recreated since.
+
+    Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
+    """
     if bound is None:
         return begin
     if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
@@ -46,10 +49,10 @@ def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch 
 def limited(
     start: QueryOffset, reach: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
 ) -> Deciding[tuple[QueryOffset, list[Loss]]]:
-    """Return an offset up to ``reach`` within the limits of sequences and bytes, and what is lost before it begins.
+    """Return the end of a micro-batch, up to ``reach`` and within the limits, and what is lost before it.
 
-    An end that an earlier look has set gets the time of the message that is there now: since that look, the stream may
-    have lost what it had after ``start``, and have stored other messages there.
+    An end that an earlier look has set as the target gets the time of the message that is there now, if there is one:
+    since that look, the stream may have lost what it had after ``start``, and have stored other messages there.
     """
     new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
     most, max_bytes, infos, losses = limits.max_offsets, limits.max_bytes, facts.infos, list[Loss]()
@@ -79,10 +82,11 @@ def limited(
 def _cut(
     start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
-    """Return what is new, within the exceeded limits, what is lost before it begins, and the answers so far.
+    """Return what is new within the limits, what is lost before it begins, and the answers so far.
 
-    The limits count from the first existing message, so that the query does not pass a rare subject or a hole in
-    micro-batches without rows. Each stream with something new contributes at least one message.
+    ``most`` or ``max_bytes`` is None where that limit is not exceeded. The limits count from the first existing
+    message, so that the query does not pass a rare subject or a hole in micro-batches without rows. Each stream with
+    something new contributes at least one message.
     """
     filters, losses = options.filters or (">",), list[Loss]()
     firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
@@ -109,7 +113,7 @@ def _cut(
     answers = yield NeedFacts([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
-        if info.created == solid[name].end.created and info.first_sequence > first:  # the limits made it just now
+        if info.created == solid[name].end.created and info.first_sequence > first:  # lost since the look
             may_go = name not in start or start[name].end.earliest
             losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
     for name, place in lasts.items():
@@ -122,13 +126,16 @@ def _cut(
 
 
 def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
-    """Return where each stream ends in a micro-batch with ``limit`` sequences in all."""
+    """Return where each stream's part ends in a micro-batch with ``limit`` sequences in all, see :func:`share`."""
     shares = share({name: batch.size for name, batch in wanted.items()}, limit)
     return {name: batch.first + shares[name] for name, batch in wanted.items()}
 
 
 def _places(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
-    """Return the questions about ends before those of ``wanted``. Other consumers do not remove what it holds."""
+    """Return, by stream, the questions about ends before those of ``wanted``.
+
+    A query that consumes with one filter asks for messages that match: its durable keeps them from removal.
+    """
     subject = options.filters[0] if options.consume and len(options.filters) == 1 else ">"
     return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
 

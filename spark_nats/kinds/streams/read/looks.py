@@ -68,7 +68,7 @@ class Look:
     """One look at the streams of a query over one connection: it asks, prepares what the query needs, and judges.
 
     Raises:
-        NatsError: the request for the names of matching streams failed.
+        NatsError: the request for the names of matching streams failed, or a name cannot be part of a subject.
     """
 
     def __init__(self, js: JetStream, options: ReadOptions, memory: QueryMemory) -> None:
@@ -79,7 +79,7 @@ class Look:
         memory.selection.look(js)
 
     def make(self) -> Look:
-        """Create the stream that the options describe, unless it exists; return the look.
+        """Create the stream that the options describe, if they do, unless it exists; return the look.
 
         Raises:
             NatsError: a request failed, or the server refuses the stream.
@@ -139,7 +139,8 @@ class Look:
             The facts without the streams that are left out.
 
         Raises:
-            StreamNotFoundError: a stream that the query has not begun to read does not exist.
+            StreamNotFoundError: a named stream that the query has not begun to read does not exist, and ``must_exist``
+                or ``failOnDataLoss`` is set.
             UnsupportedStreamError: a stream cannot be read by sequence, or not with these options.
             ConsumerConflictError: the query cannot have its durable consumer.
             NatsError: a request failed.

@@ -23,8 +23,8 @@ class Loss(NamedTuple):
 
     Attributes:
         what: the sentence that reports the loss.
-        rest: what the query continues with then.
-        hint: another way to continue, where it matters.
+        rest: what the query continues with if the loss is no error.
+        hint: the remedy in the error; empty for the usual one, the option ``failOnDataLoss``.
         expected: whether this counts as no loss, because the query was to begin with what there is.
     """
 
@@ -38,7 +38,7 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
     """Fail or warn about losses.
 
     Raises:
-        DataLossError: one was not expected, and ``failOnDataLoss`` is set.
+        DataLossError: one of them was not expected, and ``failOnDataLoss`` is set.
     """
     for loss in losses:
         if loss.expected:
@@ -51,13 +51,18 @@ def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: boo
     """Tell whether the removal of a message from a stream with this retention is never a loss.
 
     Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, a removed
-    message cannot be told from one that was for other consumers only. A query that peeks holds nothing.
+    message cannot be told from one that was for other consumers only. A query that peeks holds nothing. An unknown
+    retention, None, counts as limits.
     """
     return retention not in (LIMITS, None) and (peek or bool(filters))
 
 
 def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
-    """Return the loss of a stream. The query keeps looking for a named stream, but reports its loss once."""
+    """Return the loss of a stream.
+
+    Without ``failOnDataLoss``, the query keeps looking for a named stream, and reports its loss once: if the loss
+    ``is_said``, return nothing.
+    """
     where = f" from sequence {begin.next} on" if begin else ""
     if is_said and not options.fail_on_data_loss and options.pattern is None:
         return []
@@ -65,7 +70,10 @@ def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadO
 
 
 def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tuple[Loss, ...]:
-    """Return the loss, if any, of the sequences ``start`` to ``end - 1``, which the stream no longer has."""
+    """Return the loss, if any, of the sequences ``start`` to ``end - 1``, which the stream no longer has.
+
+    ``may_go`` tells that this counts as no loss, because the query was to begin with what there is.
+    """
     if not (may_go or start < end):
         return ()
     said = conditions.BEGINNING_REMOVED if may_go else conditions.BEGINNING_LOST

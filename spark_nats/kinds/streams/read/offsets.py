@@ -70,7 +70,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
 def _warn_of_others(look: Look, facts: Facts) -> None:
     """Warn once of streams that the query has read and no longer reads. Their positions stay in the offset.
 
-    If the query reads none of them, the offset may belong to another source: Spark tells sources apart by their order.
+    If it reads no stream of the offset, the offset may belong to another source: Spark tells sources apart by order.
     """
     begins = facts.begins
     left = begins.keys() - look.memory.selection.names - look.memory.view.said
@@ -85,7 +85,10 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
 
 
 def hold(look: Look, start: QueryOffset) -> None:
-    """Make sure that the durable consumers of a query that continues at ``start`` exist."""
+    """Make sure that the durable consumers of a query that continues at ``start`` exist.
+
+    Report what may be lost because one was missing.
+    """
     asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
     facts = look.judged(look.prepare(asked))
     for name, stream in facts.streams.items():
@@ -114,10 +117,12 @@ def release(look: Look, end: QueryOffset) -> None:
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
-    """Return the streams that have lost the end of a repeated micro-batch: it cannot read the same again there.
+    """Return the streams that have lost the end of a replayed micro-batch: the replay cannot read the same there.
 
     Raises:
-        DataLossError: there is one, and ``failOnDataLoss`` is set.
+        DataLossError: there is such a stream, or a stream does not exist any more, and ``failOnDataLoss`` is set.
+        JetStreamError: a loss was not reported for long enough yet (503).
+        NatsError: a request failed.
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
@@ -125,8 +130,8 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     for name, stream in facts.streams.items():
         if stream is None:
             look.believe_gone(facts, name)
-        elif look.confirm(facts, name):
+        elif look.confirm(facts, name):  # not for a recreated stream: the tasks report that
             first = first_new(look.js, ends[name], stream.info)
             report([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
-            found.add(name)  # the tasks report a recreated stream themselves
+            found.add(name)
     return found

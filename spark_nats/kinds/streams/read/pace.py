@@ -24,7 +24,7 @@ class TriggerPacing:
     def read_limit(self) -> ReadLimit:
         """The limit that Spark is given, and hands back unless everything is to be read, as with ``Trigger.Once``.
 
-        A Spark limit holds one number, and a minimum holds no time; so the limit only marks that the options count.
+        A Spark limit holds one number, and ``ReadMinRows`` no maximum delay; so it only marks that the options count.
         """
         if self._limits.max_offsets:
             return ReadMaxRows(self._limits.max_offsets)
@@ -34,7 +34,7 @@ class TriggerPacing:
 
     @property
     def min_new(self) -> int:
-        """The fewest new sequences or messages that make a micro-batch now."""
+        """The fewest new sequences or messages that make a micro-batch now; 0 when the query does not wait."""
         waits = self._planned is not None and clock.monotonic() - self._planned < self._limits.max_delay
         return (self._limits.min_offsets or 0) if waits else 0
 

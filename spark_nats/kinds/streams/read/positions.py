@@ -2,7 +2,8 @@
 
 An offset holds for each stream the next sequence to read, when the stream was created, and when the message before that
 sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``.
-:mod:`~spark_nats.jetstream.positions` explains why it holds all three.
+:mod:`~spark_nats.jetstream.positions` explains why it holds all three. An offset where a query begins may also hold
+``earliest``.
 
 The offset that ends a micro-batch also holds where that micro-batch begins: ``since``, where the query was, and
 ``from``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of sequences in it."""
+        """Number of sequences to read."""
         return self.end.next - self.first
 
     def up_to(self, end: Position) -> Batch:

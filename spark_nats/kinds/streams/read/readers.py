@@ -71,10 +71,10 @@ class _RangesReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
-        The task reconnects when its connection is lost, and continues after the last row. Servers restart, and a server
-        cuts off a client that takes rows more slowly than it sends them; the task must finish all the same. The range's
-        reader handles consumers on a connection that works. Both count the same retries, for at most ``retryTimeout``
-        without progress.
+        The task reconnects when its connection is lost, and continues after the last row. Servers restart, and cut off
+        clients that take messages too slowly; the task must finish all the same. The lease replaces connections, and
+        the range's reader restarts sources on a connection that works. Both count the same retries, for at most
+        ``retryTimeout`` without progress.
         """
         if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
             partition.arrive(self._options.connection)
@@ -164,7 +164,7 @@ class NatsReader(_RangesReader, DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: sequence ranges as partitions, or one partition of the first messages."""
+        """Plan the read: sequence ranges as partitions; with ``limit``, one partition of the first messages."""
         memory, limit = QueryMemory(self._options, patience=0.0), self._options.limit
         with borrow(self._options.connection) as connection:
             js = JetStream(connection, self._options.api_prefix)
@@ -234,7 +234,10 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._idling.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far the streams reach; the query's progress shows it beside the query's own offset."""
+        """Return how far the streams reach, None before the first look.
+
+        The query's progress shows this beside the query's own offset.
+        """
         if self._reach is None:
             return None
         min_new = self._options.min_offsets
@@ -251,7 +254,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost of them."""
+        """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         begin, stop = from_json(start), from_json(end)
         # A replayed micro-batch is the first that a query plans, apart from an empty one at its end.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
@@ -277,7 +280,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory).make(), *given)
-                    # A stream that was deleted during a look has to be missing when a look begins.
+                    # A stream was deleted during the look. Another look handles it as missing from the beginning.
                     return ask(Look(js, self._options, self._memory).make(), *given)
 
         what = f"reading {self._memory.selection}"

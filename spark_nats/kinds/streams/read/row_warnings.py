@@ -22,10 +22,10 @@ _ahead: set[str] = set()  # streams that this process has warned about
 
 
 def notice_own_rows(delivered: Delivered, stream: str) -> None:
-    """Warn of a streaming query that reads its own rows; only the first and the last message are checked.
+    """Warn of a streaming query that reads its own rows; only the first and the last of the messages are checked.
 
-    A machine logs the warning once, though each of its Python workers notices. Rows whose message ids the sink has not
-    made from the query's id, such as those of ``foreachBatch``, go unnoticed.
+    A machine logs the warning at most once an hour, though each of its Python workers notices. Rows whose message ids
+    the sink has not made from the query's id, such as those of ``foreachBatch``, go unnoticed.
     """
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context else None
@@ -40,7 +40,7 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
 
 
 def notice_times_ahead(info: StreamInfo) -> None:
-    """Warn, once in a process, of a stream whose last message has a time in the future.
+    """Warn, once in a process, of a stream whose last message is more than :data:`MAX_AHEAD` in the future.
 
     The leader of a stream stamps messages by its clock. A mirror and a restored stream keep the times of another clock.
     """

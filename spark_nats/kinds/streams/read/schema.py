@@ -1,7 +1,7 @@
 """The columns of a message that is read, with their types, and the check of a schema that a user asks for.
 
-Spark parses DDL by the settings of a session: ``spark.sql.timestampType`` decides what TIMESTAMP means there, so this
-module does not use it. No setting changes the other names.
+Spark parses DDL by the settings of a session: ``spark.sql.timestampType`` decides what TIMESTAMP means in it, so this
+module uses TIMESTAMP_LTZ. No setting changes the other names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def check_schema(schema: StructType, what: str, has: str) -> None:
         has: the columns of a row, as DDL.
 
     Raises:
-        SchemaError: the schema has an unknown column or another type, names a column twice, or has a column that is NOT
-            NULL. Spark would not check whether its values are null.
+        SchemaError: the schema has an unknown column, gives a column another type, names one twice, or has a column
+            that is NOT NULL. Spark would not check whether its values are null.
     """
     names = schema.fieldNames()
     types = {name: kind.lower().replace(" ", "") for name, kind in _COLUMN.findall(has)}

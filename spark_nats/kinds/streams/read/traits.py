@@ -18,12 +18,13 @@ class Traits:
     """What differs in a kind.
 
     Attributes:
-        rows: builds the rows of a schema.
+        rows: returns the builder of rows with a schema.
         replaces: whether a later message replaces a removed one, so that its removal is no loss.
         naming: makes the error about a missing stream say what the stream stands for.
-        words: what the error names if there is nothing to begin with; empty if that is the stream.
-        taken: called with each stream before it is read; it may refuse the stream.
-        passed: called with each stream and the sequence before which everything is processed.
+        words: what the error names if nothing was stored since the starting time; empty if that is the stream.
+        taken: called with each stream at each look, before the stream is read; may refuse the stream.
+        passed: called in streaming, unless the query consumes, with each intact stream and the sequence before which
+            everything is processed.
     """
 
     rows: Callable[[StructType], RowBuilder] = RowBuilder

@@ -1,4 +1,7 @@
-"""Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number."""
+"""Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number.
+
+Each task also checks again that its target is :func:`writable`.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,13 @@ def writable(
 ) -> tuple[StreamInfo, Entry | NatsError | None]:
     """Return the state of the target stream, after checking that it accepts and acknowledges rows.
 
-    The same round trip returns the entry of ``key`` in the state bucket, or the error of that request. The entry is
-    None if no key is given, or if the options say how to create the stream.
+    The stream is created first if the options say how, and it does not exist. The same round trip returns the entry of
+    ``key`` in the state bucket, or the error of that request. The entry is None if no key is given, or if the options
+    say how to create the stream.
 
     Raises:
         PublishError: the stream is a mirror, or does not acknowledge what it stores.
-        NatsError: the stream does not exist, or the server does not report its state.
+        NatsError: the stream does not exist, or cannot be created, or the server does not report its state.
     """
     js, stream, entry = JetStream(connection, options.api_prefix), str(options.stream), None
     if options.create_stream is not None:
@@ -65,10 +69,10 @@ def refuse_mirror(stream: StreamInfo) -> None:
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
-    """Do once, on the driver, what would fail in every task: log in, check the stream, the state bucket and reading.
+    """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
 
     Returns:
-        Where the stream ends, for a batch write whose tasks need to know it.
+        Where the stream ends, for a batch write whose tasks need to know that; else None.
 
     Raises:
         NatsError: one of these steps fails.
@@ -92,7 +96,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
-    """Check that a stream of counters gets increments, and that any other stream gets none."""
+    """Check that a stream of counters gets increments that expect no last message, and any other stream gets none."""
     if "increment" in columns and not has_counters(stream):
         raise SchemaError(conditions.NO_COUNTERS(stream=stream.name))
     if not has_counters(stream):
@@ -122,10 +126,12 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
 
 
 def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
-    """Check that tasks can note where they begin, and can read back what they have stored.
+    """Check, if ``deduplicate`` is exact, that tasks can note where they begin and read back what they have stored.
+
+    A streaming query gets its state bucket here; a batch write has none.
 
     Returns:
-        For a batch write, where the stream ends now.
+        For a batch write with ``deduplicate`` exact, where the stream ends now; else None.
 
     Raises:
         NatsError: they cannot. The message tells what to permit, or how to do without.

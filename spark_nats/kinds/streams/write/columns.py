@@ -49,11 +49,11 @@ from spark_nats.protocol.subject_columns import Violation, find_subject_violatio
 
 logger = logging.getLogger(__name__)
 
-# Headers of every row that was read from a stream which Spark wrote. Leaving them out needs no warning.
+# Headers that the sink adds, so rows that are read again have them. Leaving them out needs no warning.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
 
 
-# Columns that become headers on which a stream acts.
+# Columns that become headers on which a stream, or a client of a KV bucket, acts.
 _CONTROLS = {
     "ttl": (TTL, encode_ttls),
     "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
@@ -74,7 +74,8 @@ class CheckedRows(NamedTuple):
         payloads: binary column.
         headers: binary column of header blocks, null where a row has none; None when no row has one.
         replies: string column, null where a row has none; None when no row has one.
-        ids: string column of the message ids in the headers, null where a row has none.
+        ids: string column of message ids, from the column ``msg_id`` or generated; null where a row has neither, even
+            if its own headers contain an id.
         conditional: whether each row expects a certain last message of its subject; None when none does.
     """
 
@@ -157,7 +158,7 @@ class RowChecker:
         columns: the columns that rows may have.
 
     Attributes:
-        max_payload: as given, but no larger than Arrow can compare.
+        max_payload: the argument, but at most 2^63 - 1, so that it can be compared with sizes.
         too_large: the rule that a larger row breaks.
     """
 
@@ -208,6 +209,8 @@ class RowChecker:
 
     def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> CheckedRows:
         """Return the columns as they are published, without checking the target and the sizes.
+
+        Rows that lack a message id get one only if ``gives_ids`` is set.
 
         Raises:
             BrokenRuleError: a row cannot be sent.
@@ -280,7 +283,7 @@ class RowChecker:
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
-        """Refuse a row whose protocol line is too long: the server would close the connection instead."""
+        """Refuse a row whose protocol line is too long: the server would close the connection over it."""
         length = lengths_of(subjects) + self._line_rest
         if replies is not None:
             length = length + lengths_of(replies) + 1
@@ -293,7 +296,7 @@ class RowChecker:
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
-        """Return the rows' header blocks, the message ids in them, and which rows expect a certain last message."""
+        """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse("headers", find_header_violation(lines))
@@ -305,7 +308,7 @@ class RowChecker:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
-            # A row that was read from another stream may have headers with that stream's name or an atomic batch.
+            # A row that was read from another stream may have headers that name that stream or an atomic batch.
             lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
             if self._names_stream:
                 extra.append((EXPECTED_STREAM, self._options.stream))
@@ -373,7 +376,7 @@ class BrokenRuleError(Exception):
         self._values = values  # the values that the error may show
 
     def rule(self, row: int) -> str:
-        """Return the rule that a row breaks, and the value that breaks it."""
+        """Return the rule that a row breaks, with the value that breaks it, and its length, where they are known."""
         rule = self.violation.say(row)
         if self._values is not None and (value := self._values[row].as_py()):
             rule += f": {value[:MAX_QUOTED]!r}{'…' * (len(value) > MAX_QUOTED)}"

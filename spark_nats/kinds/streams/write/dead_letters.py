@@ -82,7 +82,7 @@ class DeadLetters:
         columns: the columns of all rows.
 
     Attributes:
-        count: number of bad rows.
+        count: number of bad rows, including those that an earlier attempt has stored.
         verdicts: the verdicts on a refused row that make it a bad row.
     """
 
@@ -101,7 +101,9 @@ class DeadLetters:
         )
 
     def prepare(self, js: JetStream) -> None:
-        """Check on the driver that the dead-letter stream accepts bad rows, and that tasks can read them back.
+        """Check on the driver that the dead-letter stream, if there is one, accepts bad rows.
+
+        If ``deduplicate`` is exact, check also that tasks can read them back.
 
         Raises:
             NatsError: one of these checks fails.
@@ -138,8 +140,8 @@ class DeadLetters:
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.
 
-        A row that was deleted from it is stored again: the operator who deleted the row has seen it. Return None if
-        reading the stream would take messages from other consumers.
+        The time is in nanoseconds since 1970. A row that was deleted from the stream is stored again: the operator who
+        deleted the row has seen it. Return None if reading the stream would take messages from other consumers.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
@@ -171,7 +173,7 @@ class DeadLetters:
         return checker.encode(batch.filter(booleans(~is_bad)))
 
     def left(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
-        """Return the rows that can be sent, without those that an earlier attempt has stored as bad rows.
+        """Take the rows that are too large; return the others, without those stored as bad rows by an earlier attempt.
 
         Raises:
             NatsError: bad rows could not be stored.
@@ -192,7 +194,7 @@ class DeadLetters:
         return rows
 
     def add(self, rows: Iterable[DeadLetter]) -> None:
-        """Take bad rows. They wait until enough of them can be stored together."""
+        """Take bad rows. They are counted; with a dead-letter stream, they wait until enough can be stored together."""
         for row in rows:
             self.count += 1
             self._first = self._first or row.reason
@@ -303,7 +305,7 @@ def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
 
 
 def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
-    """Return the dead letter of a row that breaks a rule, with its values as given."""
+    """Return the dead letter of a row that breaks a rule, with its values unchanged."""
     values = {name: column[row].as_py() for name, column in columns.items()}
     payload = values.pop("payload", None) or values.pop("value", None) or b""
     if isinstance(headers := values.get("headers"), list):
@@ -312,7 +314,7 @@ def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLet
 
 
 def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> DeadLetter:
-    """Return the dead letter of a row that could be sent, as it was to be published."""
+    """Return the dead letter of a row that is too large or that the stream refused, as it was to be published."""
     headers = parse_block(header)
     ids = headers.get(MSG_ID)
     columns = {"subject": subject.as_py(), "headers": headers}

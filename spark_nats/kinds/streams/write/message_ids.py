@@ -1,8 +1,8 @@
 """Message ids made from the content of rows, so that an id does not depend on where in its task a row is.
 
 Spark promises which rows a task gets when it runs again. It promises neither their order after a shuffle nor the same
-batches. An id that counted rows could therefore belong to another row in a replay, and the stream would drop that row
-as a duplicate.
+Arrow batches. An id that counted rows could therefore belong to another row in a replay, and the stream would drop that
+row as a duplicate.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ class MessageIds:
     same content get ``-1``, ``-2`` and so on at the end. So the ids do not depend on the order or the batches of rows.
 
     The hash is keyed with the whole of the query's id, the batch and the partition. Two different rows have equal
-    hashes with probability 2^-96 over the keys. A task with ``n`` rows loses one to that with a probability below n^2 /
-    2^97, which is 6e-18 for a million rows. The hash does not protect against somebody who knows the key. Rows of two
-    queries have the same id with probability 2^-168. Among ``q`` queries that write to a stream, two have the same
-    prefix with a probability below q^2 / 2^73 (1e-10 for a million queries), and even then their hashes differ.
+    hashes with probability 2^-96 over the keys. A task with ``n`` rows loses one by equal hashes with a probability
+    below n^2 / 2^97, which is 6e-18 for a million rows. The hash does not protect against somebody who knows the key.
+    Rows of two queries have the same id with probability 2^-168. Among ``q`` queries that write to a stream, two have
+    the same prefix with a probability below q^2 / 2^73 (1e-10 for a million queries), and even then their hashes
+    differ.
 
     Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
     2014): a random number, plus each 32-bit unit of the row times a random number, modulo 2^64. The upper 32 bits of
     the sum count. A hash is three such sums with different random numbers. Zeros add nothing to a sum, so rows may be
-    padded. Rows above :data:`MAX_SHORT` are hashed one by one by blake2b: they cost bytes, not calls.
+    padded. Rows above :data:`MAX_SHORT` bytes are hashed one by one by blake2b: they cost bytes, not calls.
 
     The class remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
 
@@ -83,7 +84,7 @@ class MessageIds:
         """Return an id for each row; equal rows are counted over all calls.
 
         Args:
-            subjects: string column without nulls.
+            subjects: string or binary column without nulls.
             headers: string or binary column without nulls: each row's headers as text, empty if it has none.
             payloads: binary column without nulls.
         """
@@ -94,7 +95,7 @@ class MessageIds:
         offsets = np.arange(rows + 1, dtype=np.int32) * _HASH_CHARACTERS
         hashed = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
         # Rows are counted by 64 bits of their hashes. Rows that share only these bits are counted together: their ids
-        # still differ, but depend on the order of rows. So a replay may store one of them twice, but loses none.
+        # still differ, but depend on the order of rows. So a replay may store such rows twice, but loses none.
         before = self._seen.add(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
         if not before.any():
             return pc.binary_join_element_wise(self._prefix, hashed, _NOTHING)

@@ -28,9 +28,9 @@ class Note(NamedTuple):
 
     Attributes:
         batch: the task's micro-batch.
-        began: where the target stream ended then.
+        began: where the target stream ended when the task began.
         run: id of the query's run; empty in notes of older versions.
-        planned: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`.
+        planned: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`; 0 if that is unknown.
     """
 
     batch: int
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
-    """Return the entry of a key in the state bucket, and the note that it holds.
+    """Return the entry of a key in the state bucket, and the note that the entry holds; None when it is empty.
 
     Raises:
         NatsError: the entry cannot be read, or is not a note.

@@ -50,6 +50,7 @@ def write_partition(
 
     Raises:
         InvalidRowError: a row cannot be sent.
+        PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
@@ -236,7 +237,7 @@ _looked: deque[str] = deque(maxlen=64)
 
 
 def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass batches on, and warn about subjects of the first batch in this process that a stream captures."""
+    """Pass batches on; call :func:`_warn_of_streams` for the first batch with rows of a write in this process."""
     for batch in batches:
         if write_id not in _looked and batch.num_rows:
             _looked.append(write_id)
@@ -245,7 +246,10 @@ def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.Record
 
 
 def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
-    """Warn when a stream listens on a subject that is written without acknowledgement: it may drop messages unseen."""
+    """Warn when a stream listens on a subject that is written without acknowledgement.
+
+    The stream may drop messages unseen. Only the first :data:`_SUBJECTS_LOOKED_AT` subjects are checked.
+    """
     if options.subject is not None:
         subjects = [options.subject]
     else:

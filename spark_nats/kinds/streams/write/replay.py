@@ -62,8 +62,11 @@ class AlreadyStored:
     """Rows that an earlier attempt has stored.
 
     Args:
-        ids: message ids of what the stream has stored since the task first began.
+        ids: message ids of what the stream has stored since the task first began, a binary column.
         prefix: prefix of this task's generated ids.
+
+    Attributes:
+        rows: how many rows :meth:`missing` has found to be stored.
     """
 
     def __init__(self, ids: pa.Array, prefix: str) -> None:
@@ -82,7 +85,7 @@ class AlreadyStored:
 
     @property
     def unexpected(self) -> int:
-        """Number of rows that this task has stored before and that are not among its rows now."""
+        """Number of rows with generated ids that this task has stored before and that are not among its rows now."""
         return int(np.count_nonzero(self._generated & ~self._met))
 
 
@@ -106,11 +109,12 @@ def find_already_stored(
     stream: StreamInfo,
     entry: Entry | NatsError | None = None,
 ) -> tuple[Before | None, bool]:
-    """Note that a task begins; return what an earlier attempt has done, None when there was none.
+    """Note that a task of a micro-batch begins; return what an earlier attempt has done, None when there was none.
 
-    ``stream`` is the stream's state before this attempt has stored anything. ``entry`` is what the task's key of the
-    state bucket held then, if it was read. The second returned value tells whether the micro-batch may have been begun
-    before. An earlier run may have begun it with more partitions, even without beginning this partition.
+    Unless ``deduplicate`` is exact, note nothing, and return None. ``stream`` is the stream's state before this attempt
+    has stored anything. ``entry`` is what the task's key of the state bucket held then, if it was read, or the error.
+    The second returned value tells whether the micro-batch may have been begun before. An earlier run may have begun it
+    with more partitions, even without beginning this partition.
 
     Raises:
         DataLossError: what the attempt has stored cannot be determined, and ``failOnDataLoss`` is set.
@@ -278,10 +282,10 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
 def _look_back(
     js: JetStream, options: WriteOptions, task: WriteTask, stream: StreamInfo, began: Began, known: bool
 ) -> tuple[StreamInfo, Began]:
-    """Return the stream's state, and from where to read it back.
+    """Return the stream's state, and from where to read the stream back.
 
-    That is where the task first began, unless the stream has lost its end since. Then it is where the present history
-    begins, which the task notes before it stores anything there.
+    The stream is read from where the task first began; if it has lost its end since, from where the present history
+    begins, which the task of a micro-batch notes before it stores anything there.
     """
     for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
         stream = believed(js, stream, trust)

@@ -1,4 +1,4 @@
-"""The columns, with their types, that a DataFrame may have to be written."""
+"""The columns that a DataFrame may have if it is to be written, with their types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Refuse = Callable[..., None]
-"""Takes a column's name and its rows that break a rule; raises if there are any. It may show ``values``."""
+"""Takes a column's name and its rows that break a rule; raises if there are any. The error may show ``values``."""
 Convert = Callable[[dict[str, "pa.Array"], int, Refuse], dict[str, "pa.Array"]]
 
 
@@ -32,11 +32,11 @@ class Columns:
         types: the types that each column may have.
         own: columns that the source adds, with their types; ignored, so that rows which were read can be written.
         required: each column that must exist, its type in words, and the column that may replace it, or an empty name.
-        into: the column that an unknown column may be put into.
+        into: the column that an unknown column may be put into, as errors advise.
         elsewhere: advice on columns that users know from other sinks, by name.
         place: the column that names where a row was read, and the column of its position there. The first column alone
-            may be meant to name the row's target.
-        target: the target's name in that column; the stream's unless it is given.
+            may be meant to name the row's target. Empty names for a target that rows need not name.
+        target: the target's name in the first of these columns; None for the stream's name.
         convert: returns the columns of messages, from these columns, the number of rows and a :data:`Refuse`; None if
             these columns are those of messages.
         names: by column of messages, the name that this target gives the column.
@@ -120,7 +120,8 @@ def check_schema(schema: StructType, options: WriteOptions, columns: Columns = M
     """Check the schema of a DataFrame that is to be written as messages.
 
     Raises:
-        SchemaError: a column is missing, unknown or of the wrong type, or the target does not take it.
+        SchemaError: a column is missing, unknown or of the wrong type, core NATS does not take a column, or neither a
+            column nor an option has the subject.
     """
     check_columns(schema, columns)
     names = schema.fieldNames()
@@ -135,6 +136,6 @@ def check_schema(schema: StructType, options: WriteOptions, columns: Columns = M
 
 
 def may_have_ids(schema: StructType, options: WriteOptions) -> bool:
-    """Tell whether rows may have message ids of their own, in a column or in headers that are sent unchanged."""
+    """Tell whether rows may have message ids of their own, in a column, or in headers if control headers are sent."""
     names = schema.fieldNames()
     return "msg_id" in names or (options.control_headers and "headers" in names)

@@ -33,13 +33,13 @@ class Sink:
     """The target of rows; a field that is not given is as for streams and core NATS.
 
     Attributes:
-        words: the target in words, where it is not a stream.
-        write: writes one partition.
+        words: the target in words; None for a stream or core NATS.
+        write: writes one partition; None to write it as messages.
         columns: the columns that rows may have.
         naming: completes the error of a missing stream: what the stream would be, and which others have similar names.
         no_lifetimes: the error when the target does not allow lifetimes of single rows.
-        conflicts: returns the resolver for rows of a task whose subjects have another last message than expected; its
-            argument tells whether the resolver may set rows aside.
+        conflicts: returns the resolver for a task's rows whose subjects have another last message than expected; its
+            argument tells whether ``dead_letters`` takes such rows.
         skipped: returns the warning about skipped rows, from their number and the number of all rows.
         dead_letters: returns what takes the bad rows of a task; None where a bad row is an error.
     """

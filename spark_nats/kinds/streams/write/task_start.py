@@ -23,8 +23,8 @@ class StreamTail(NamedTuple):
 
     Attributes:
         since: the sequence after which the messages were searched.
-        rows: how many of them are the task's.
-        new: whether they show that the task has stored nothing.
+        rows: how many of the messages are rows of the task.
+        new: whether the messages show that the task has stored nothing.
     """
 
     since: int
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     """What is known when a task begins; -1 stands for no micro-batch.
 
     Attributes:
-        note: the note under the task's key of the state bucket.
+        note: the note under the task's key of the state bucket; None where there is none.
         first: the last micro-batch that is noted for partition 0, where that key was read.
         noted: the last micro-batch that a task of this process has noted under the key in this run of the query.
         later: whether a note shows that this run of the query has begun an earlier micro-batch. Then no earlier run has
@@ -55,9 +55,11 @@ class Decision(NamedTuple):
     """How a task begins.
 
     Attributes:
-        began: where an earlier attempt began, from where the stream is read back; None where the task is new.
+        began: the end of the stream when an earlier attempt began, to read the stream back from there; None where it is
+            not read back.
         older: why the bucket must be older than the query's checkpoint; ``began`` then stands for the forgotten note.
-        warning: the warning about the existing note.
+            Empty where the bucket need not be older.
+        warning: the warning about the existing note; None where there is nothing to warn of.
         first: whether only the stream shows that the task is new.
         lacks_tail: whether the stream's last messages have to be searched for a new decision.
     """

@@ -19,13 +19,14 @@ class Counts:
 
     Attributes:
         rows: number of rows that are safe: the stream has them, or the server of core NATS has processed them.
-        bytes: bytes of headers and payloads that were sent. Each row counts once; rows that an earlier attempt has
-            stored and that were left out do not count.
+        bytes: bytes of headers and payloads, or of the contents of objects, that were sent. Each row counts once; rows
+            that an earlier attempt has stored and that were left out do not count.
         duplicates: how many of ``rows`` the stream already had: an earlier attempt has stored them, or the stream
             recognized their message ids.
         skipped: number of further rows that were left out, because their subjects had another last message than
             expected.
-        bad: number of further rows that could not be sent, and were left out or stored in the dead-letter stream.
+        bad: number of further rows that could not be sent or that the server refused, and that were left out or stored
+            in the dead-letter stream.
         reconnects: how often a task lost its connection, or could not connect at once, and continued over another one.
     """
 
@@ -52,12 +53,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task reports when all its rows are safe.
+    """What a task reports when each of its rows is safe, skipped or bad.
 
     Attributes:
         counts: what the task has done. Failed attempts at the same task report nothing.
         unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
-        run: id of the query's run that the task belongs to, also within ``foreachBatch``; empty without a query.
+        run: id of the query's run that the task belongs to, also within ``foreachBatch``; see :func:`.writers.run_of`.
     """
 
     counts: Counts
@@ -77,7 +78,7 @@ class Began:
     Attributes:
         stream: name of the stream.
         end: the position after its last message then.
-        time: when that was, in nanoseconds since 1970 by the server's clock.
+        time: when that was, in nanoseconds since 1970 by the server's clock; 0 if that is unknown.
     """
 
     stream: str
@@ -90,7 +91,7 @@ class WriteTask:
     """A task of the sink.
 
     Attributes:
-        query: id of the query, or of the write.
+        query: id of the query, or of the write; empty if Spark reports no query.
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
         attempt: number of earlier attempts, as far as Spark reports them.

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_of(context: TaskContext | None) -> str:
-    """Return the id of the run of the streaming query that a task belongs to; empty if there is none."""
+    """Return a task's job group: the id of a streaming query's run, else what a user has set; empty without any."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
@@ -52,7 +52,7 @@ def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> Na
 
 
 def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     check_schema(schema, options, sink.columns)
     columns = schema.fieldNames()
 
@@ -149,10 +149,12 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log what the tasks have written, and publish the counts to subscribers.
 
-        A micro-batch that may have been begun before must still have all the partitions that were begun then.
+        With ``deduplicate=exact``, a micro-batch that may have been begun before must still have all the partitions
+        that were begun then.
 
         Raises:
-            PublishError: it has fewer partitions now, so that rows were stored twice.
+            PublishError: the micro-batch has fewer partitions now, so that rows were stored twice.
+            NatsError: the state bucket could not be read.
         """
         self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)

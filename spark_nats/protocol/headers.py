@@ -88,9 +88,13 @@ def encode_block(headers: Mapping[str, str]) -> bytes:
     return b"%b\r\n%b\r\n" % (VERSION, lines.encode())
 
 
-def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:
-    """Return a header's first value in each block, null where it has none; the name has only letters and dashes."""
-    return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n").flatten()[0]
+def header_values(blocks: pa.BinaryArray, name: str, *, strip: bool = True) -> pa.BinaryArray:
+    """Return a header's first value in each block, null where it has none; the name has only letters and dashes.
+
+    Without ``strip``, white space after a value belongs to it, as it does for the server.
+    """
+    end = "[ \\t]*" if strip else ""
+    return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?){end}\r\n").flatten()[0]
 
 
 def is_within_batch(block: bytes) -> bool:

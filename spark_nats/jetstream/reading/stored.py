@@ -52,7 +52,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     messages = 0
     for delivered in reader.read(js):
         messages += len(delivered.messages)
-        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID).drop_null()
+        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False).drop_null()
         found.append(ids.filter(pc.starts_with(ids, prefix)) if prefix else ids)
     missing = stream.last_sequence - since - messages
     logger.info(
@@ -141,4 +141,4 @@ def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
 
 def has_id_of(header: bytes, ids: pa.Array) -> bool:
     """Tell whether a header block contains one of the message ids, a string column, byte for byte."""
-    return bool(is_among(ids, header_values(byte_strings([header]), MSG_ID).drop_null()).any())
+    return bool(is_among(ids, header_values(byte_strings([header]), MSG_ID, strip=False).drop_null()).any())

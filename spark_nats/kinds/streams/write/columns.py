@@ -17,7 +17,17 @@ from spark_nats.kinds.streams.options import NEVER, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    flags_of,
+    integers,
+    lengths_of,
+    repeated,
+    texts,
+    values_of,
+)
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import (
@@ -74,8 +84,8 @@ class CheckedRows(NamedTuple):
         payloads: binary column.
         headers: binary column of header blocks, null where a row has none; None when no row has one.
         replies: string column, null where a row has none; None when no row has one.
-        ids: string column of message ids, from the column ``msg_id`` or generated; null where a row has neither, even
-            if its own headers contain an id.
+        ids: string column of message ids, from the column ``msg_id``, from the rows' headers, or generated; null where
+            a row has none.
         conditional: whether each row expects a certain last message of its subject; None when none does.
     """
 
@@ -300,7 +310,7 @@ class RowChecker:
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse("headers", find_header_violation(lines))
-        ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
+        ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
         self._refuse("msg_id", find_id_violation(ids), lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
@@ -312,7 +322,8 @@ class RowChecker:
             lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
             if self._names_stream:
                 extra.append((EXPECTED_STREAM, self._options.stream))
-        lines, has_id = _prefer(ids, MSG_ID, lines)
+        ids, lines = _with_ids_of_headers(ids, lines)
+        has_id = flags_of(ids.is_valid())
         controls: list[tuple[str, pa.Array | str]] = []
         conditional = None
         for column, (name, encode) in _CONTROLS.items():
@@ -418,6 +429,25 @@ def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLine
         has_it[lines.row[is_it]] = True
         lines = lines.where(kept)
     return lines, has_it
+
+
+def _with_ids_of_headers(ids: pa.Array, lines: HeaderLines) -> tuple[pa.Array, HeaderLines]:
+    """Return the rows' message ids, from their headers where ``ids`` has none, and the lines without these headers.
+
+    The server takes the first such header, without the white space before its value, and none that is empty.
+    """
+    is_id = _is_among(lines.name, (MSG_ID,))
+    if not is_id.any():
+        return ids, lines
+    values = pc.utf8_ltrim(lines.value.filter(booleans(is_id)), " \t")
+    has_value = lengths_of(values) > 0
+    rows, first = np.unique(lines.row[is_id][has_value], return_index=True)
+    named = np.zeros(lines.rows, np.bool_)
+    named[rows] = True
+    found = pc.replace_with_mask(
+        pa.nulls(lines.rows, pa.string()), booleans(named), values.filter(booleans(has_value)).take(integers(first))
+    )
+    return pc.coalesce(ids, found), lines.where(~is_id)
 
 
 def _is_among(names: pa.Array, wanted: Sequence[str]) -> Mask:

@@ -62,15 +62,18 @@ def options_of(server: Server, stream: str, *, streaming: bool = True, **options
 
 
 def payload_batches(
-    payloads: list[str], size: int = 10, ids: bool = False, stop_after: int | None = None
+    payloads: list[str], size: int = 10, ids: str = "generated", stop_after: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows in batches of a size; the task ends with an error after so many of them."""
+    kind = pa.map_(pa.string(), pa.string())
     for start in range(0, len(payloads), size):
         if stop_after is not None and start >= stop_after:
             raise Stopped
         part = pa.array(payloads[start : start + size])
-        columns = {"payload": part, "msg_id": part} if ids else {"payload": part}
-        yield pa.RecordBatch.from_pydict(columns)
+        own_ids = [f" {payload} " for payload in part.to_pylist()]  # the server ignores the first space, not the last
+        headers = pa.array([{"Nats-Msg-Id": each, "other": "x"} for each in own_ids], kind)
+        own = {"column": {"msg_id": pa.array(own_ids)}, "headers": {"headers": headers}}.get(ids, {})
+        yield pa.RecordBatch.from_pydict({"payload": part, **own})
     if stop_after is not None:
         raise Stopped
 
@@ -97,14 +100,14 @@ ROWS = [str(i) for i in range(60)] + ["twice", "twice"]
 
 @pytest.mark.promise("writing#spark-to-stream", "exactly-once#exact")
 @pytest.mark.parametrize("after", [0, 30, 62], ids=["before the first row", "in the middle", "all stored"])
-@pytest.mark.parametrize("ids", [False, True], ids=["generated ids", "ids of the rows"])
+@pytest.mark.parametrize("ids", ["generated", "column", "headers"])
 def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
-    nats_server: Server, nats_py: NatsPy, unique: str, after: int, ids: bool
+    nats_server: Server, nats_py: NatsPy, unique: str, after: int, ids: str
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
-    options = options_of(nats_server, unique)
-    rows = [*ROWS[:60], "once"] if ids else ROWS
-    task = replace(TASK, own_ids=ids)
+    options = options_of(nats_server, unique, controlHeaders=ids == "headers")
+    rows = ROWS if ids == "generated" else [*ROWS[:60], "once"]
+    task = replace(TASK, own_ids=ids != "generated")
     stop(options, rows, min(after, len(rows)), task, ids=ids)
     wait_until(lambda: stored_counts(nats_py, unique).total() == min(after, len(rows)))
     forget(nats_py, unique)  # which stores what another publisher has

@@ -131,6 +131,7 @@ class NatsServer:
         """
         if self.running:
             return self
+        self._dismiss_guard()  # of a process that ended by itself
         binary = self._binary or find_binary()
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix="spark-nats-", ignore_cleanup_errors=True)

@@ -68,7 +68,11 @@ class Transport:
             remaining = deadline - clock.monotonic()
             if remaining <= 0:
                 break
-            sock = socket.socket(family, kind, protocol)
+            try:
+                sock = socket.socket(family, kind, protocol)  # a system without IPv6 refuses that already
+            except OSError as error:
+                problem = error
+                continue
             sock.settimeout(remaining)
             try:
                 sock.connect(address)

@@ -140,16 +140,20 @@ def create_consumers(
     """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
 
     Raises:
-        NatsError: the connection failed, an answer is invalid, or a stream refuses its consumer even with the
-            inactive threshold that it permits.
+        NatsError: the connection failed.
     """
     requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         stream, _ = request.names
-        made[stream] = answer if isinstance(answer, NatsError) else _made(request, answer)
-        if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
-            made[stream] = create_consumer(js, stream, starts[stream], filters, headers_only=headers_only, patience=0.0)
+        try:
+            if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
+                start = starts[stream]
+                made[stream] = create_consumer(js, stream, start, filters, headers_only=headers_only, patience=0.0)
+            else:
+                made[stream] = answer if isinstance(answer, NatsError) else _made(request, answer)
+        except NatsError as error:  # the caller has to know the other consumers, to delete them
+            made[stream] = error
     return made
 
 

@@ -196,7 +196,7 @@ class PullConsumer:
         self._lifeless += waited
         if arrived is None:
             if self._lifeless > 2 * HEARTBEAT:
-                raise Restart(f"no message and no heartbeat for {self.silence:.0f} s{self._stranger}")
+                raise Restart(f"no message and no heartbeat for {self._lifeless:.0f} s{self._stranger}")
             self._requests.forget()
             return None
         from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply

@@ -420,6 +420,12 @@ def stored_and_unanswered(error: str) -> tuple[int, int]:
     return int(said[1]), int(said[3] or 0)
 
 
+def assert_counts(error: str, held: int) -> None:
+    """The error counts what the stream holds; on a busy machine, it does not wait for the last answers."""
+    stored, unanswered = stored_and_unanswered(error)
+    assert stored <= held <= stored + unanswered
+
+
 def test_a_full_stream_says_what_it_took(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -427,7 +433,7 @@ def test_a_full_stream_says_what_it_took(
     frame = spark.range(20_000).coalesce(1).selectExpr("string(id) AS payload")
     error = error_of(lambda: save(frame, nats_server, stream=unique, subject=f"{unique}.x"))
     assert f"stream '{unique}' refused row 1234 (subject '{unique}.x'): maximum messages exceeded" in error
-    assert stored_and_unanswered(error) == (nats_py.held(unique), 0)
+    assert_counts(error, nats_py.held(unique))
     assert nats_py.stored_numbers(unique) == list(range(1234))
 
 
@@ -437,7 +443,7 @@ def test_a_subject_of_no_stream_is_named(nats_server: Server, nats_py: NatsPy, u
     rows = numbered_texts(10).append_column("subject", pa.array(subjects))
     error = sentence_of(lambda: write(nats_server, rows, stream=unique))
     assert f"refused row 4 (subject 'nobody.{unique}'): no stream listens on it" in error
-    assert stored_and_unanswered(error) == (9, 0)
+    assert_counts(error, 9)
     assert nats_py.held(unique) == 9
 
 
@@ -448,7 +454,7 @@ def test_a_subject_of_another_stream_is_named(nats_server: Server, nats_py: Nats
     error = sentence_of(lambda: write(nats_server, numbered_texts(3), stream=mine, subject=f"{other}.x"))
     assert f"stream '{mine}' refused row 0 (subject '{other}.x'): another stream listens on it" in error
     assert "3 rows were refused in all" in error
-    assert stored_and_unanswered(error) == (0, 0)
+    assert_counts(error, 0)
     for stream in (mine, other):
         assert nats_py.held(stream) == 0
 

@@ -1,5 +1,6 @@
 """The connection against servers that a real one cannot be made to be."""
 
+import errno
 import json
 import signal
 import socket
@@ -101,6 +102,23 @@ def test_all_addresses_of_a_server_have_the_time_of_one(monkeypatch):
         with pytest.raises(NatsConnectionError, match="timed out"):
             connect(options("nats://somewhere", connect_timeout=0.2))
     assert asked in ([0], [0, 1])
+
+
+def test_an_address_of_a_family_that_the_system_has_not_is_passed_over(monkeypatch):
+    with scripted_server(welcome) as url:
+        port = int(url.rsplit(":", 1)[1])
+        found = [(socket.AF_INET6, ("::1", port, 0, 0)), (socket.AF_INET, ("127.0.0.1", port))]
+        resolved = [(family, socket.SOCK_STREAM, 0, "", address) for family, address in found]
+        ipv4 = socket.socket
+
+        def without_ipv6(*how, **more):
+            if how[:1] == (socket.AF_INET6,):
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            return ipv4(*how, **more)
+
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
+        monkeypatch.setattr(socket, "socket", without_ipv6)
+        connect(options("nats://somewhere")).close()
 
 
 def welcome(peer):

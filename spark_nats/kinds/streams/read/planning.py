@@ -116,14 +116,17 @@ def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) ->
     """Return ranges as partitions: small ones share a partition, in their order.
 
     At least ``min_partitions`` are left if there are as many ranges, and ranges that share one have at most
-    ``max_size`` sequences.
+    ``max_size`` sequences. Ranges of a work queue, one for each filter, do not share one: a partition has the rows of a
+    stream in the order of their sequences.
     """
     spare = max(0, len(ranges) - min_partitions)  # ranges that may join another one
     total = sum(each.size + RANGE_COST for each in ranges)
     most = min(MAX_PACKED, total / min_partitions)
     packs, cost, size = list[list[StreamRange]](), math.inf, 0
     for each in ranges:
-        if spare and cost + each.size + RANGE_COST <= most and size + each.size <= max_size:
+        fits = cost + each.size + RANGE_COST <= most and size + each.size <= max_size
+        before = packs[-1][-1] if packs else each
+        if spare and fits and (each.stream != before.stream or each.start >= before.end):
             packs[-1].append(each)
             spare -= 1
         else:

@@ -152,6 +152,14 @@ def test_small_ranges_share_a_partition():
     assert packed(ranges(1), 1, 500_000) == ranges(1)
 
 
+def test_ranges_of_a_stream_share_a_partition_only_in_the_order_of_their_sequences():
+    queue = [StreamRange("Q", "now", 1, 11, (each,), way=ReadMethod.GETS) for each in ("a", "b")]
+    other = StreamRange("S", "now", 1, 11)
+    assert packs(packed([*queue, other], 1, 500_000)) == [(queue[0],), (queue[1], other)]
+    pieces = [StreamRange("S", "now", 1, 11), StreamRange("S", "now", 11, 21)]
+    assert packs(packed(pieces, 1, 500_000)) == [tuple(pieces)]
+
+
 def test_a_large_range_has_a_partition_for_itself():
     small, large, last = ranges(10, MAX_PACKED, 10)
     assert packed([small, large, last], 1, 500_000) == [small, large, last]

@@ -34,7 +34,7 @@ meanwhile."""
 MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
 UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
 REFUSED_FOR = 600.0  # the same, after it could not have the consumers
-MAX_WATCHED = 1024  # streams to which a query listens; each takes a consumer
+MAX_WATCHED = 256  # streams to which a query listens; each takes a consumer
 
 
 class _Idle(NamedTuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.deliveries import Deliveries, Delivery
+from spark_nats.protocol.documents import quoted
 from tests.unit.strategies import tokens
 
 NUMBERS = (1, 42, 7, 1700000000123456789, 3)
@@ -160,9 +161,10 @@ CONSUMERS = st.tuples(st.sampled_from(["ORDERS", "S", "ORDERS2"]), st.sampled_fr
 @given(
     CONSUMERS, st.lists(st.tuples(CONSUMERS, st.sampled_from(["", "hub.HASH."]), st.integers(1, 10**12)), max_size=6)
 )
+@example(("ORDERS", "spark-nats-1"), [(("ORDERS2", "spark-nats-22"), "hub.HASH.", 10**12)])
 def test_a_delivery_of_another_consumer_is_named(
     of: tuple[str, str], rows: list[tuple[tuple[str, str], str, int]]
 ) -> None:
     subjects = [f"$JS.ACK.{before}{'.'.join(names)}.1.{n}.{n}.1700000000.0" for names, before, n in rows]
-    others = [repr(subject) for subject, (names, _, _) in zip(subjects, rows, strict=True) if names != of]
+    others = [quoted(subject.encode()) for subject, (names, _, _) in zip(subjects, rows, strict=True) if names != of]
     assert Deliveries(replies(*subjects)).other_consumer(*of) == (others[0] if others else None)

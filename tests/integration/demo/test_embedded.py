@@ -83,6 +83,18 @@ def test_a_server_killed_from_outside_is_noticed(server_factory: ServerFactory) 
     assert not directory.exists()
 
 
+def test_a_server_that_ended_by_itself_and_starts_again_has_one_guard() -> None:
+    with NatsServer() as server:
+        before = server._guard
+        assert server._process is not None
+        assert before is not None
+        server._process.kill()
+        server._process.wait()
+        server.start()
+        assert before.poll() is not None
+        assert server.running
+
+
 def test_a_server_that_ignores_sigterm_is_killed(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,7 +303,6 @@ def test_an_unfinished_micro_batch_is_reported_as_lost(
     assert [row for batch in batches for row in numbers_of(batch)] == [100, 101, 102]
 
 
-@pytest.mark.long("spark_nats/kinds/core/*")
 @pytest.mark.promise("exactly-once#core-to-spark")
 def test_an_unfinished_micro_batch_is_read_from_the_spool(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.embedded import NatsServer
+from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, matching
 from spark_nats.jetstream.consuming import kept, watching
 from spark_nats.kinds.streams.read import idling
@@ -263,6 +264,21 @@ def test_what_was_removed_before_a_watch_began_is_a_sign_too(js: JetStream, nats
     watch = watching.Watch(js, {unique: 2}, ())
     assert watch.wait(0.0)
     assert not watching.Watch(js, {unique: 4}, ()).wait(0.0)
+
+
+def test_a_watch_that_one_stream_refuses_leaves_no_consumer_on_the_others(
+    js: JetStream, nats_py: NatsPy, unique: str
+) -> None:
+    good, bad = made(nats_py, f"{unique}_A", f"{unique}_B")
+
+    def for_another(answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "stream_name": "OTHER"} if answer["stream_name"] == bad else answer
+
+    with ForwardedApi(nats_py).serving() as api:
+        api.answers["CONSUMER.CREATE"] = for_another
+        with pytest.raises(ProtocolError):
+            watching.Watch(JetStream(js.connection, api.PREFIX), {bad: 1, good: 1}, ())
+        wait_until(lambda: watches(nats_py, good) == [], timeout=20)
 
 
 def test_more_streams_than_may_be_listened_to_are_looked_at(

@@ -442,7 +442,6 @@ def forget_last_commit(checkpoint: Path) -> None:
     (checkpoint / "commits" / f".{last}.crc").unlink()
 
 
-@pytest.mark.long("spark_nats/kinds/streams/write/*")
 @pytest.mark.promise("writing#spark-to-stream", "exactly-once#without-ids")
 def test_a_replayed_micro_batch_is_not_stored_twice(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path

@@ -141,9 +141,9 @@ def lag_of_progress(
     last = documents[-1]
     if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
-    looks = [look for document in documents if (look := sample_of(document)).positions or document is last]
+    samples = [look for document in documents if (look := sample_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
-    return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), looks, settings)
+    return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), samples, settings)
 
 
 # Arithmetic
@@ -211,21 +211,21 @@ def start_of(batch: Batch, before: Position | None) -> int:
     return batch.first if batch.since is None else batch.since
 
 
-def lag_of_samples(query: str, batch: int, looks: Sequence[LagSample], options: Settings | None) -> QueryLag:
+def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options: Settings | None) -> QueryLag:
     """Return the lag of a query.
 
     Args:
         query: the query's name, or its id.
         batch: the last completed micro-batch.
-        looks: one or more samples, oldest first; the last one has the position.
+        samples: one or more samples, oldest first; the last one has the position.
         options: the query's options, where known; see :func:`progress`.
 
     Raises:
         NatsError: the server cannot be asked.
     """
-    last = looks[-1]
+    last = samples[-1]
     least = options.given.get("minOffsetsPerTrigger") if options else None
-    streams = tuple(_lag(key, looks, last.waits_for.get(key, least)) for key in sorted(last.positions))
+    streams = tuple(_lag(key, samples, last.waits_for.get(key, least)) for key in sorted(last.positions))
     at = last.ended
     if options is not None:
         streams = _asked(options, last.positions, streams)
@@ -233,10 +233,10 @@ def lag_of_samples(query: str, batch: int, looks: Sequence[LagSample], options: 
     return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
-def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamLag:
-    last = looks[-1]
+def _lag(key: Key, samples: Sequence[LagSample], waits_for: int | None) -> StreamLag:
+    last = samples[-1]
     position = last.positions[key]
-    busy = _busy(key, looks)
+    busy = _busy(key, samples)
     first = busy[0]
     seconds = last.ended - first.began
     if waits_for is not None:  # the time that the query spends waiting must not lower its rate
@@ -250,10 +250,10 @@ def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamL
     return _until(found, found.end, found.end - found.next)
 
 
-def _busy(key: Key, looks: Sequence[LagSample]) -> list[LagSample]:
+def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     """Return the latest samples between which the query was busy: always behind, and without a long pause."""
-    found = [looks[-1]]
-    for look in reversed(looks[-MAX_SAMPLES:-1]):
+    found = [samples[-1]]
+    for look in reversed(samples[-MAX_SAMPLES:-1]):
         position, later = look.positions.get(key), found[0]
         if position is None or position.created != later.positions[key].created:
             break

@@ -44,7 +44,7 @@ def labels_of(query: str, lag: StreamLag) -> dict[str, str]:
 
 BEHIND = Measure("spark_nats.lag.messages", "{message}", "Messages of the stream that the query has still to read.")
 NEXT = Measure("spark_nats.lag.next_sequence", "{sequence}", "The next sequence of the stream that the query reads.")
-END = Measure("spark_nats.lag.end_sequence", "{sequence}", "The sequence behind the stream's last message.")
+END = Measure("spark_nats.lag.end_sequence", "{sequence}", "The sequence after the stream's last message.")
 OLDEST = Measure(
     "spark_nats.lag.oldest_message.timestamp",
     "s",

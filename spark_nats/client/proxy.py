@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, without_secrets
-from spark_nats.client.transport import NOTHING_BEHIND, Transport, reason_of
+from spark_nats.client.transport import UPSTREAM_FAILED, Transport, reason_of
 from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
 from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError
@@ -171,7 +171,7 @@ class ProxyLayer:
         if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
             raise self._failed("it answers with no HTTP")
         if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refused(answer, int(code) not in NOTHING_BEHIND)
+            raise self._refused(answer, int(code) not in UPSTREAM_FAILED)
 
     def _by_socks(self) -> Generator[bool]:
         user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()

@@ -11,7 +11,7 @@ from typing import Protocol
 from spark_nats import clock
 
 CHUNK = 1 << 20  # maximum bytes received from the socket at once, to spread the decoder's fixed cost over many messages
-NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+UPSTREAM_FAILED = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 """The statuses that a proxy or a gateway answers with while it cannot reach the server."""
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
 

@@ -26,7 +26,7 @@ from spark_nats.client.auth import blanked
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.tls import check_certificate_taken
-from spark_nats.client.transport import NOTHING_BEHIND, Transport, reason_of
+from spark_nats.client.transport import UPSTREAM_FAILED, Transport, reason_of
 from spark_nats.conditions import Transient
 from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError
@@ -176,7 +176,7 @@ class WebSocketLayer:
         reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
         if status in _LOGIN:
             return AuthorizationError(reason)
-        if status in NOTHING_BEHIND:  # a gateway cannot reach the server
+        if status in UPSTREAM_FAILED:  # a gateway cannot reach the server
             return NatsConnectionError(reason, transient=Transient.ALWAYS).advising()
         return NatsConnectionError(reason)
 

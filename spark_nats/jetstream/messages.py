@@ -172,14 +172,14 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
-    found = behind = end
-    while start < behind:  # messages before ``start`` are earlier; from ``behind`` on, ``found`` is the first
-        middle = (start + behind) // 2
+    found = high = end
+    while start < high:  # messages before ``start`` are earlier; from ``high`` on, ``found`` is the first
+        middle = (start + high) // 2
         message = next_message(js, stream, middle, (">",), whole=False)
-        if message is None or message.sequence >= behind:
-            behind = middle
+        if message is None or message.sequence >= high:
+            high = middle
         elif message.time >= time:
-            found, behind = message.sequence, middle
+            found, high = message.sequence, middle
         else:
             start = message.sequence + 1
     return found

@@ -114,7 +114,7 @@ class StreamInfo:
         external, where = mirror.get("external"), ""
         if isinstance(external, dict) and (prefix := str(external.get("api", ""))):
             domain = domain_of(prefix)
-            where = f" in domain {domain!r}" if domain else f" behind the API {prefix!r}"
+            where = f" in domain {domain!r}" if domain else f" through the API {prefix!r}"
         return f"{describe_stream(str(mirror.get('name', '')))}{where}"
 
     def still_knows_ids(self, age: float) -> bool:

@@ -81,31 +81,31 @@ class Trust(Enum):
     BEYOND_DOUBT = auto()  # after a wait that rules out a paused leader; in a cluster that takes CONFIRMATION seconds
 
 
-def believed(js: JetStream, said: StreamInfo, trust: Trust) -> StreamInfo:
+def believed(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
     """Return a reported state of a stream, or a newer one where the report alone is not to be believed.
 
     Raises:
         NatsError: the newer state is not reported.
     """
-    found = all_believed(js, {said.name: said}, trust)[said.name]
+    found = all_believed(js, {answered.name: answered}, trust)[answered.name]
     if isinstance(found, NatsError):
         raise found
     return found
 
 
-def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:
+def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:
     """Return the states of streams as :func:`believed` does, or the error in an answer, in one round trip.
 
     A leader that resumes after a pause first answers the requests that wait for it, and then hears that there is
     another leader. So of two leaders, the one that knows less was paused.
     """
-    found: dict[str, StreamInfo | NatsError] = dict(said)
+    found: dict[str, StreamInfo | NatsError] = dict(answered)
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
-    doubted = [StateOf(name) for name, info in said.items() if beyond or (twice and not info.undisputed)]
+    doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
     if doubted:
         js.connection.wait(CONFIRMATION if beyond else _MOMENT)
     for question, again in zip(doubted, ask_each(js, doubted), strict=True):
-        first = said[question.stream]
+        first = answered[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
         if not (twice and knows_less and again.created == first.created):
             found[question.stream] = again
@@ -145,10 +145,10 @@ def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
 
     The result is the stream's next sequence when there is no such message, or when the position has no time.
     """
-    behind = info.last_sequence + 1
+    end = info.last_sequence + 1
     if position.time is None:
-        return behind
-    return first_sequence_since(js, info.name, position.time + 1, info.first_sequence, behind)
+        return end
+    return first_sequence_since(js, info.name, position.time + 1, info.first_sequence, end)
 
 
 class _Seen(NamedTuple):
@@ -171,7 +171,7 @@ class StreamView:
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._since: dict[str, float] = {}  # since when each loss is reported
-        self._said: set[str] = set()
+        self._absence_logged: set[str] = set()
         self._seen: dict[str, _Seen] = {}
 
     # Existence
@@ -205,16 +205,16 @@ class StreamView:
     def clear(self, stream: str) -> None:
         """Note that the stream has lost nothing."""
         self._since.pop(stream, None)
-        self._said.discard(stream)
+        self._absence_logged.discard(stream)
 
     @property
-    def said(self) -> frozenset[str]:
+    def absence_logged(self) -> frozenset[str]:
         """The streams about which something was logged since they were last complete."""
-        return frozenset(self._said)
+        return frozenset(self._absence_logged)
 
     def mark_logged(self, stream: str) -> None:
         """Note that something is logged about a stream."""
-        self._said.add(stream)
+        self._absence_logged.add(stream)
 
     # History
 

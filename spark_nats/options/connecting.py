@@ -92,13 +92,13 @@ class Tls(Group, section="TLS"):
     """The options for TLS."""
 
     tls_ca_file: str | None = option(
-        values.read_certificates, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
+        values.read_pem_file, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
     )
     tls_ca_pem: str | None = option(
         values.read_certificates_pem, "the text of such a file, instead of `tlsCaFile`", excludes=AUTHORITIES[:1]
     )
     tls_cert_file: str | None = option(
-        values.read_certificates, "file with the client's certificate (PEM), for mutual TLS; demands TLS"
+        values.read_pem_file, "file with the client's certificate (PEM), for mutual TLS; demands TLS"
     )
     tls_cert_pem: str | None = option(
         values.read_certificates_pem,
@@ -107,7 +107,7 @@ class Tls(Group, section="TLS"):
         excludes=CERTIFICATES[:1],
     )
     tls_key_file: str | None = option(
-        values.read_certificates,
+        values.read_pem_file,
         "file with the key of `tlsCertFile` (PEM, not encrypted), unless `tlsCertFile` has it too",
         needs=CERTIFICATES,
     )

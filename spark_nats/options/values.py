@@ -264,7 +264,7 @@ def _content_of_file(text: str) -> str:
     return content
 
 
-def read_certificates(text: str) -> str:
+def read_pem_file(text: str) -> str:
     """Return the content of a file in PEM format, with certificates or a key."""
     content = _content_of_file(text)
     if "-----BEGIN " not in content:

@@ -11,7 +11,7 @@ from spark_nats.protocol.documents import integer_at, positive_at, string_at, te
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
 """Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
-_NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
+_RELEASES = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class ConsumerInfo:
         return positive_at(self.config, "inactive_threshold")
 
     @property
-    def is_never_pulled(self) -> bool:
+    def has_release_config(self) -> bool:
         """Whether its policies, deliver subject and inactive threshold are those that :func:`durable_config` makes."""
-        return {name: self.config.get(name) for name in _NEVER_PULLED} == _NEVER_PULLED
+        return {name: self.config.get(name) for name in _RELEASES} == _RELEASES
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], 
     ``filters`` are its subjects, all when empty; ``more`` are further fields.
     """
     chosen = {"filter_subjects": list(filters)} if filters else {}
-    given = {field: value for field, value in _NEVER_PULLED.items() if value is not None}
+    given = {field: value for field, value in _RELEASES.items() if value is not None}
     return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
 
 

@@ -152,12 +152,12 @@ class PublishAcks:
             return np.empty(0, np.int64)
         # The text after the sequence, such as a domain, is usually the same as in the first answer.
         first = answers.payload_at(0)[len(self._beginning) :]
-        behind = first.lstrip(b"0123456789") or b"}"
+        suffix = first.lstrip(b"0123456789") or b"}"
         start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
-        end = np.maximum(start, answers.payload.end - len(behind))
+        end = np.maximum(start, answers.payload.end - len(suffix))
         sequences, plain = decimals(answers.buffer, start, end)
         plain &= self._begin_with(answers, self._words[-1:])  # the last 8 bytes end with "seq": and suffice
-        plain &= answers.buffer[end] == behind[0]
+        plain &= answers.buffer[end] == suffix[0]
         for i in np.flatnonzero(~plain).tolist():  # other text follows the sequence
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")

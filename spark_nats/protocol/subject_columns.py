@@ -125,9 +125,9 @@ def _match_shape(
     """Return a mask of the subjects with the shape's token count, more if it is open, and its literals in ``keys``."""
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
-    for first, behind in shape.runs():
+    for first, stop in shape.runs():
         start = dots.at(first - 1) + 1 if first else offsets[:-1]
-        end = dots.at(behind - 1) if shape.is_open or behind < shape.tokens else offsets[1:]
+        end = dots.at(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
         parts.append(bytecolumns.gather(data, start[matched], end[matched]))
     if parts:
         found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _POINT), keys)

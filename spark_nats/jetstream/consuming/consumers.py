@@ -176,7 +176,7 @@ def delete_consumer(js: JetStream, stream: str, name: str) -> None:
     js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
 
 
-def try_to_read(js: JetStream, stream: str, start: int) -> None:
+def check_read_permission(js: JetStream, stream: str, start: int) -> None:
     """Check the permission to read: create a consumer, request a message without waiting, and delete the consumer.
 
     Without the permission it raises :class:`PermissionsError`. Without a free place among the consumers, it returns

@@ -140,17 +140,17 @@ class DurableHandle:
         self._released = 0 if self.retention == WORK_QUEUE else found.floor
         self._looked = clock.monotonic()
 
-    def begins(self, js: JetStream) -> None:
+    def note_begun(self, js: JetStream) -> None:
         """Note that the reader begins, or resumes although the durable was missing, which no longer matters."""
         if self._life.unannounced:
             metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
             self._mark(js, self._config, metadata)
         self._life = DurableState.HELD
 
-    def resumes(self, js: JetStream, start: int) -> ConditionText | None:
+    def try_resume(self, js: JetStream, start: int) -> ConditionText | None:
         """Return what may be lost because the durable was missing when a reader resumes at ``start``; None if nothing.
 
-        With None, the reader has resumed. Otherwise :meth:`begins` has to note that the reader resumes all the same.
+        With None, the reader has resumed. Otherwise call :meth:`note_begun` when the reader resumes all the same.
 
         Raises:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
@@ -163,7 +163,7 @@ class DurableHandle:
                     conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
                 )
         if not life.unannounced or self.retention != INTEREST:
-            self.begins(js)
+            self.note_begun(js)
             return None
         return conditions.DURABLE_DELETED(what=self._what)
 
@@ -230,7 +230,7 @@ class DurableHandle:
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
         problem = not_ours(found, OWNER, self._filters)
-        if not problem and not found.is_never_pulled:
+        if not problem and not found.has_release_config:
             problem = "has another configuration than spark-nats gives it"
         if problem:
             raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._what, problem=problem))
@@ -252,7 +252,7 @@ class DurableHandle:
         self._looked = clock.monotonic()
         found = self._find(js)
         if found is None:
-            self.rewind()
+            self.retake()
             return None
         if found.metadata.get(OWNER) != self._owner:
             raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._what))
@@ -279,7 +279,7 @@ class DurableHandle:
             self._move_floor(js, max(info.first_sequence, found.floor), found.floor, end)
         self._released = max(self._released, end)
 
-    def rewind(self) -> None:
+    def retake(self) -> None:
         """Note that the durable has to be taken again: it is gone, or was perhaps restored with an older stream."""
         self._life = self._life.gone()
         self._created = None

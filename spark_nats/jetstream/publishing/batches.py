@@ -106,7 +106,7 @@ class BatchPublisher:
                 self._lease.move()
             refused = self._exchange(self._lease.connection, batch)
             self._lease.succeeded()
-            if refused is None or self._was_refused_for_itself(batch, refused):
+            if refused is None or self._is_stored_despite(batch, refused):
                 return True
         except PublishError:
             raise
@@ -122,7 +122,7 @@ class BatchPublisher:
             )
         return False
 
-    def _was_refused_for_itself(self, batch: Rows, refused: _Refused) -> bool:
+    def _is_stored_despite(self, batch: Rows, refused: _Refused) -> bool:
         """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
         verdict = refused.refusal.verdict
         if verdict is Verdict.REPEATED:

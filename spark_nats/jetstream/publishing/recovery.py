@@ -81,7 +81,7 @@ class Recovery:
         self.known = self.began  # the stream's last reported state, if that is known
         self._asked = 0.0  # when the state was requested
         self._view = StreamView(self.ack_timeout)
-        self._waits_for_ids = False  # whether :meth:`wait_for_ids` has logged its line
+        self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
 
     # The stream's state
 
@@ -121,10 +121,10 @@ class Recovery:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
         return not rows.since or (self.known is not None and self.known.still_knows_ids(clock.monotonic() - rows.since))
 
-    def wait_for_ids(self) -> None:
+    def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
-        if not self._waits_for_ids:
-            self._waits_for_ids = True
+        if not self._logged_waiting:
+            self._logged_waiting = True
             window = self.duplicate_window
             logger.warning(
                 conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).with_code

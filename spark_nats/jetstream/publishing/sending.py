@@ -229,7 +229,7 @@ class Sender:
             pause = self.window.on_throttled(under_way)
         else:
             if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
-                self.recovery.wait_for_ids()
+                self.recovery.log_waiting_for_ids()
             if self.window.is_absence_new:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
             pause = self.window.on_unavailable()

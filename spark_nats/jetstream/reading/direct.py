@@ -107,7 +107,7 @@ class DirectGets:
         return Restart(str(why))
 
     def _missing(self) -> Restart:
-        return Restart(f"messages behind sequence {self._last or self._start - 1} are missing")
+        return Restart(f"messages after sequence {self._last or self._start - 1} are missing")
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
         """Act on a status, which ends every batch.

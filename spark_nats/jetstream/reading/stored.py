@@ -46,8 +46,8 @@ class StoredIds(NamedTuple):
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
     """Return the ids with a prefix of a stream's messages after sequence ``since``, to the end of its given state."""
     lost: list[str] = []
-    behind = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
-    reader = RangeReader(behind, ReadMethod.HEADERS, lost=lost.append)
+    later = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
+    reader = RangeReader(later, ReadMethod.HEADERS, lost=lost.append)
     found = []
     messages = 0
     for delivered in reader.read(js):
@@ -60,7 +60,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     )
     if missing > 0 and not lost:
         lost.append(
-            f"messages that stream {stream.name!r} had stored behind sequence {since} are lost ({missing} of them)"
+            f"messages that stream {stream.name!r} had stored after sequence {since} are lost ({missing} of them)"
         )
     ids = pa.concat_arrays(found) if found else byte_strings([]).cast(pa.binary())
     return StoredIds(ids, "; ".join(lost))

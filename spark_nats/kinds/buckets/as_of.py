@@ -106,8 +106,8 @@ def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
     Times are compared in microseconds, as rows have them. If the bucket no longer keeps the revisions after that one,
     the result is the last of them that may have been stored by then.
     """
-    behind = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
-    return first_sequence_since(js, info.name, behind, info.first_sequence, info.last_sequence + 1) - 1
+    later = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
+    return first_sequence_since(js, info.name, later, info.first_sequence, info.last_sequence + 1) - 1
 
 
 @dataclass(frozen=True)

@@ -81,18 +81,18 @@ class Phase:
     rest: tuple[str, ...] = ()  # subjects of moved keys that later phases read
     left: int = 0  # number of missing keys when it began
 
-    def followed_by(self, missing: Sequence[str], all_filters: tuple[str, ...], behind: int) -> Phase:
+    def followed_by(self, missing: Sequence[str], all_filters: tuple[str, ...], end: int) -> Phase:
         """Return the next phase.
 
         ``missing`` are the subjects of keys that the bucket has and that were not yielded, ``all_filters`` are those of
-        the whole read, and ``behind`` is the sequence after what was read.
+        the whole read, and ``end`` is the sequence after what was read.
         """
         count = len(missing)
         if not count:
             return Phase(KeyState.DONE, ())
         found_half = self.state is KeyState.EVERYTHING or (self.state is KeyState.NEWER and 2 * count < self.left)
         if _has_replaced(missing) or (count > MAX_FILTERS and found_half):
-            return Phase(KeyState.NEWER, all_filters, behind, behind, (), count)
+            return Phase(KeyState.NEWER, all_filters, end, end, (), count)
         some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
         return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # any key may have been yielded before
 
@@ -103,7 +103,7 @@ class _Pass:
 
     consumer: PullConsumer
     listed: bool  # whether it has a list of sequences
-    behind: int  # the stream's next sequence before the consumer was created
+    end: int  # the stream's next sequence before the consumer was created
     expected: float  # messages that it had to deliver; infinite when that is not known
     found: int = 0  # how many of those it has delivered
     holes: int = 0  # times that it stood still
@@ -180,7 +180,7 @@ class BucketReader:
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
         self._pass = _Pass(consumer, listed, info.last_sequence + 1, expected)
         if not self._phase.repeats_from:
-            self._phase = replace(self._phase, repeats_from=self._pass.behind)
+            self._phase = replace(self._phase, repeats_from=self._pass.end)
         if listed:
             consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, info.average_size)))
         try:
@@ -197,12 +197,12 @@ class BucketReader:
         if arrived.chunk is not None:
             delivered, _, last = arrived.chunk
             sequences = delivered.deliveries.stream_sequences()
-            now.found += int(np.count_nonzero(sequences < now.behind))
+            now.found += int(np.count_nonzero(sequences < now.end))
             if now.listed:
                 consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
             delivered = _chosen(delivered, sequences >= cursor.received)
             cursor = cursor.reach(last + 1)
-            consumer.exhausted = cursor.received >= now.behind or (consumer.exhausted and self._is_through(js, cursor))
+            consumer.exhausted = cursor.received >= now.end or (consumer.exhausted and self._is_through(js, cursor))
         over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
@@ -229,7 +229,7 @@ class BucketReader:
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Decide whether the consumer has delivered all that it could, and find the keys that moved meanwhile."""
         phase, now = self._phase, self._pass
-        if cursor.received < now.behind and not self._is_through(js, cursor):
+        if cursor.received < now.end and not self._is_through(js, cursor):
             return Step(cursor, Move.RECEIVE)
         if now.found >= now.expected and (phase.state is not KeyState.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
@@ -238,8 +238,8 @@ class BucketReader:
         if missing and len(missing) == phase.left:  # keys are written faster than they can be read
             moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.failed(JetStreamError(moved))
-        behind = phase.repeats_from if now.listed else cursor.received
-        self._phase = phase.followed_by(missing, self._filters, behind)
+        end = phase.repeats_from if now.listed else cursor.received
+        self._phase = phase.followed_by(missing, self._filters, end)
         if self._phase.state is KeyState.DONE:
             return Step(cursor.give_up(), Move.FINISH)
         return Step(Cursor.of(self._phase.start), Move.OPEN)
@@ -293,7 +293,7 @@ class BucketReader:
     def _is_through(self, js: JetStream, cursor: Cursor) -> bool:
         """Return whether the leader has nothing left of what the stream had when the consumer was created."""
         found = next_sequence(js, self._stream, cursor.received, self._phase.filters or (">",))
-        return found is None or found >= self._pass.behind
+        return found is None or found >= self._pass.end
 
     def _missing(self, js: JetStream) -> list[str]:
         """Return the subjects of keys that were not yielded, out of those that the first call found.

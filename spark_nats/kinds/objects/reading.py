@@ -195,7 +195,7 @@ def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
         if not after:
             return f"the object store {store!r} has no object {name!r}"
         found = after[0]
-    return f"behind {MAX_HOPS} links there is another one"
+    return f"{MAX_HOPS} links lead to yet another one"
 
 
 def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> bytes | str:
@@ -203,9 +203,9 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
     info, chunks, size = found.info, list[bytes](), 0
     if info.chunks:
         stream = stream_info(js, wire.stream_of_store(found.store))
-        first, behind = stream.first_sequence, stream.last_sequence + 1
+        first, end = stream.first_sequence, stream.last_sequence + 1
         subject = wire.chunk_subject(found.store, info.nuid)
-        all_of_it = Range(stream.name, stream.created, first, behind, (subject,), removed=Removed.NO_LOSS)
+        all_of_it = Range(stream.name, stream.created, first, end, (subject,), removed=Removed.NO_LOSS)
         for delivered in RangeReader(all_of_it, limit=info.chunks, retries=retries).read(js):
             chunks += delivered.messages.payloads().to_pylist()
             size = sum(map(len, chunks))

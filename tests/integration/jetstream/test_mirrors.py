@@ -133,7 +133,7 @@ def test_a_mirror_that_is_written_to_says_what_it_mirrors(
 
 @pytest.mark.parametrize(
     ("prefix", "where"),
-    [("$JS.hub.API", "in domain 'hub'"), ("JS.owner.API", "behind the API 'JS.owner.API'")],
+    [("$JS.hub.API", "in domain 'hub'"), ("JS.owner.API", "through the API 'JS.owner.API'")],
 )
 def test_a_mirror_of_what_is_elsewhere_says_where_that_is(
     server_factory: ServerFactory, prefix: str, where: str

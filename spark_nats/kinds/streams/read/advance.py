@@ -69,7 +69,7 @@ def advance(
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():
         if stream is None:
-            losses += lost.stream_lost(name, facts.begins.get(name), name in facts.said, options)
+            losses += lost.stream_lost(name, facts.begins.get(name), name in facts.absence_logged, options)
             continue
         step, gone = steps[name]
         losses += gone

@@ -32,7 +32,7 @@ def starting(look: Look) -> dict[str, Position]:
     infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
     found = _starting(look, infos)
     for name, hold in look.memory.holds.items():
-        hold.begins(look.js)
+        hold.note_begun(look.js)
         first = infos[name].first_sequence
         if hold.retention == WORK_QUEUE and found[name].next > first:
             raise OptionError(conditions.WOULD_RELEASE_UNREAD(start=found[name].next, stream=name, first=first))

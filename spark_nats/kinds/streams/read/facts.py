@@ -85,7 +85,7 @@ class Facts:
     Attributes:
         streams: by stream, what is known; None where the stream does not exist, or its state is unknown.
         begins: by stream, the query's position, where the query has one.
-        said: streams whose absence was logged.
+        absence_logged: streams whose absence was logged.
         early: answers to questions that were asked together with the states, and may be older than the states.
         errors: by stream, why nothing is known.
         removal_normal: streams where the removal of a message is never a loss: others may acknowledge it, or in a KV
@@ -94,7 +94,7 @@ class Facts:
 
     streams: Mapping[str, StreamFacts | None]
     begins: Mapping[str, Position] = field(default_factory=dict)
-    said: Collection[str] = ()
+    absence_logged: Collection[str] = ()
     early: Answers = field(default_factory=dict)
     errors: Mapping[str, NatsError] = field(default_factory=dict)
     removal_normal: Collection[str] = ()

@@ -78,7 +78,7 @@ class Idling:
         self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
             # Listening begins at once, because it misses a message that is stored and removed earlier.
-            with contextlib.suppress(NatsError):  # still_idle will notice it
+            with contextlib.suppress(NatsError):  # wait_while_idle will notice it
                 self._listens(self._idle)
 
     def _places(self) -> dict[str, int]:
@@ -89,7 +89,7 @@ class Idling:
             return {}  # a work queue refuses our consumer, and an interest stream keeps messages for it
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
-    def still_idle(self, start: dict[str, Any]) -> bool:
+    def wait_while_idle(self, start: dict[str, Any]) -> bool:
         """Wait a moment; tell whether there is still nothing to do. If not, the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:

@@ -119,7 +119,7 @@ class Look:
         errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
-        facts = Facts(streams, begins, self.memory.view.said, early, errors)
+        facts = Facts(streams, begins, self.memory.view.absence_logged, early, errors)
         return replace(
             facts, removal_normal={name for name, info in facts.infos.items() if self._removal_is_normal(info)}
         )
@@ -194,7 +194,7 @@ class Look:
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched)
-        return replace(facts, streams=streams, said=view.said)
+        return replace(facts, streams=streams, absence_logged=view.absence_logged)
 
     def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
         """Return what has become of a stream since the query's position.
@@ -234,7 +234,7 @@ class Look:
                 case RestAfter(name):
                     found[each] = first_new(self.js, begins[name], infos[name])
                 case GapOf(name):
-                    found[each] = self.memory.holds[name].resumes(self.js, begins[name].next)
+                    found[each] = self.memory.holds[name].try_resume(self.js, begins[name].next)
                 case SizesOf(name, first, end):
                     found[each] = measure(self.js, infos[name], first, end, self.options.filters)
         return found
@@ -258,7 +258,7 @@ class Look:
         """
         self.confirm(facts, name)
         view = self.memory.view
-        report(stream_lost(name, facts.begins.get(name), name in view.said, self.options), self.options)
+        report(stream_lost(name, facts.begins.get(name), name in view.absence_logged, self.options), self.options)
         view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:

@@ -54,12 +54,12 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         if stream is None:
             memory.view.mark_logged(name)
         elif hold := memory.holds.get(name):
-            hold.begins(look.js)
+            hold.note_begun(look.js)
             if name in found.releases:
                 hold.release(look.js, stream.info, found.releases[name])
                 hold.look(look.js)
             elif stream.judgement.is_doubtful:
-                hold.rewind()
+                hold.retake()
         elif memory.traits.passed and name in found.releases:
             memory.traits.passed(look.js, stream.info, found.releases[name])
     memory.states = facts.infos if all(facts.streams.values()) else {}
@@ -73,7 +73,7 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
     If it reads no stream of the offset, the offset may belong to another source: Spark tells sources apart by order.
     """
     begins = facts.begins
-    left = begins.keys() - look.memory.selection.names - look.memory.view.said
+    left = begins.keys() - look.memory.selection.names - look.memory.view.absence_logged
     for name in sorted(left):
         look.memory.view.mark_logged(name)
         following = begins[name].next
@@ -96,9 +96,10 @@ def hold(look: Look, start: QueryOffset) -> None:
         if stream is None:
             look.believe_gone(facts, name)
             continue
-        if begin is not None and begin.created == stream.info.created and (what := held.resumes(look.js, begin.next)):
+        resumed = begin is not None and begin.created == stream.info.created
+        if begin is not None and resumed and (what := held.try_resume(look.js, begin.next)):
             report([Loss(what)], look.options)
-        held.begins(look.js)
+        held.note_begun(look.js)
 
 
 def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:

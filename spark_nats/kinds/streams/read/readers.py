@@ -142,8 +142,8 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
     more = f" and {len(ranges) - _SHOWN} more" if len(ranges) > _SHOWN else ""
     left = ""
     if reach is not None:
-        behind = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
-        left = f", {behind:,} left"
+        remaining = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
+        left = f", {remaining:,} left"
     sequences = sum(each.size for each in ranges)
     planned = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
     logger.info(planned.with_code)
@@ -210,7 +210,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
-        if self._idling.still_idle(start):
+        if self._idling.wait_while_idle(start):
             return start
         begin, most = from_json(start), self._options
         self._established = True  # the offset shows that a server has answered before

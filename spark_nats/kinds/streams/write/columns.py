@@ -139,9 +139,9 @@ class CheckedRows(NamedTuple):
             raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
         if self.conditional is None:
             return
-        behind = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
-        if len(behind):
-            raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(behind[0])))
+        repeats = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
+        if len(repeats):
+            raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(repeats[0])))
 
     def _cut(self, start: int, end: int) -> CheckedRows:
         return CheckedRows(*(None if column is None else column[start:end] for column in self))

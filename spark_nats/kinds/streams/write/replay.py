@@ -28,7 +28,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import try_to_read
+from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
@@ -169,7 +169,7 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
     """
     if stream.retention == LIMITS:
         try:
-            try_to_read(js, stream.name, stream.last_sequence + 1)
+            check_read_permission(js, stream.name, stream.last_sequence + 1)
             if singly:
                 next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
         except (PermissionsError, JetStreamError) as error:

@@ -216,7 +216,7 @@ def test_eight_links_may_follow_one_another_and_no_more(nats_server: Server, nat
         link(nats_py, unique, f"{i}", unique, f"{i - 1}")
     assert contents(nats_server, unique) == {f"{i}": b"content" for i in range(9)}
     link(nats_py, unique, "9", unique, "8")
-    with pytest.raises(DataLossError, match="object '9' .* behind 8 links there is another one"):
+    with pytest.raises(DataLossError, match="object '9' .* 8 links lead to yet another one"):
         contents(nats_server, unique)
 
 
@@ -226,7 +226,7 @@ def test_a_link_that_leads_nowhere_is_an_error(
 ) -> None:
     make(nats_py, unique)
     link(nats_py, unique, "round", unique, target)
-    said = "has no object 'gone'" if target == "gone" else "behind 8 links there is another one"
+    said = "has no object 'gone'" if target == "gone" else "8 links lead to yet another one"
     with pytest.raises(DataLossError, match=f"object 'round' of the object store '{unique}' is a link.*{said}"):
         contents(nats_server, unique)
     assert contents(nats_server, unique, failOnDataLoss=False) == {"round": None}

@@ -197,7 +197,7 @@ def test_single_messages_that_are_gone_count_too(nats_server: Server, nats_py: N
     wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     forget(nats_py, unique)
     nats_py.delete_message(unique, 5)
-    with pytest.raises(DataLossError, match=r"messages that stream .* had stored behind sequence 0 are lost \(1 of"):
+    with pytest.raises(DataLossError, match=r"messages that stream .* had stored after sequence 0 are lost \(1 of"):
         write_partition(options, TASK, payload_batches(ROWS))
 
 

@@ -26,30 +26,47 @@ class Peer:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.received = b""
+        self._received = bytearray()
+        self._at = 0  # what came before it is taken; to remove it each time would copy all that waits
+        self._unsent = bytearray()
 
     def send(self, data: bytes) -> None:
         self.connection.sendall(data)
 
+    def send_soon(self, data: bytes) -> None:
+        """Send it, with all else that is to be sent soon, before the next wait for what comes."""
+        self._unsent += data
+
+    def flush(self) -> None:
+        """Send what was to be sent soon."""
+        self.connection.sendall(self._unsent)
+        self._unsent.clear()
+
     def expect(self, what: bytes) -> bytes:
         """Receive until `what` has come; everything up to and including it."""
-        while what not in self.received:
-            data = self.connection.recv(65536)
-            if not data:
-                raise ConnectionError(f"closed before {what!r}; got {self.received!r}")
-            self.received += data
-        before, _, self.received = self.received.partition(what)
-        return before + what
+        while (found := self._received.find(what, self._at)) < 0:
+            self._receive(f"{what!r}")
+        return self._take(found + len(what) - self._at)
 
     def take(self, size: int) -> bytes:
         """Receive so many bytes."""
-        while len(self.received) < size:
-            data = self.connection.recv(65536)
-            if not data:
-                raise ConnectionError(f"closed before {size} bytes had come")
-            self.received += data
-        taken, self.received = self.received[:size], self.received[size:]
+        while len(self._received) - self._at < size:
+            self._receive(f"{size} bytes had come")
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._received[self._at : self._at + size])
+        self._at += size
         return taken
+
+    def _receive(self, before: str) -> None:
+        self.flush()
+        data = self.connection.recv(65536)
+        if not data:
+            raise ConnectionError(f"closed before {before}")
+        del self._received[: self._at]
+        self._at = 0
+        self._received += data
 
     def let_in(self, greeting: bytes = INFO) -> bytes:
         """The handshake as a server does it; returns the CONNECT line."""

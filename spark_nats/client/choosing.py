@@ -41,9 +41,10 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
 
     All processes of this machine remember them, because each micro-batch has a new Python process on the driver.
     """
-    if _announced.get(options) != servers:
+    fact = host_cache.announced_to(options)
+    if _announced.get(options) != servers or host_cache.seconds_since(fact) > host_cache.FACT_TTL / 2:
         _announced[options] = servers
-        host_cache.mark(host_cache.announced_to(options), announced(options))
+        host_cache.mark(fact, announced(options))
 
 
 def announced(options: ConnectionOptions) -> str:

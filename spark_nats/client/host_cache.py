@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
-FACT_TTL = 3600.0  # seconds after which :func:`mark` removes a fact or a pushed text
+FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`mark` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
@@ -109,9 +109,10 @@ def mark(fact: Fact, text: str = "") -> None:
 
 
 def get_text(fact: Fact) -> str:
-    """Return the text that was last remembered with a fact; empty when there is none."""
-    with contextlib.suppress(OSError), _directory() as directory:
-        return _read(_name(fact, directory), directory).decode()
+    """Return the text that was remembered with a fact within the last :data:`FACT_TTL` seconds; else an empty one."""
+    if seconds_since(fact) < FACT_TTL:
+        with contextlib.suppress(OSError), _directory() as directory:
+            return _read(_name(fact, directory), directory).decode()
     return ""
 
 

@@ -331,7 +331,7 @@ class World:
             (link, "Transport", transport),
             (pool, "threading", _Threading(self)),
             (host_cache, "mark", self._remember),
-            (host_cache, "get_text", lambda fact: self.texts.get(fact, "")),
+            (host_cache, "get_text", self._text),
             (host_cache, "clear", lambda fact: self.facts.pop(fact, None)),
             (host_cache, "seconds_since", self._age),
             (host_cache, "parent_process", lambda: "Spark"),
@@ -369,6 +369,9 @@ class World:
 
     def _remember(self, fact: str, text: str = "") -> None:
         self.facts[fact], self.texts[fact] = self.wall(), text
+
+    def _text(self, fact: str) -> str:
+        return self.texts[fact] if self._age(fact) < host_cache.FACT_TTL else ""
 
     def _age(self, fact: str) -> float:
         if fact not in self.facts or self.wall() < self.facts[fact]:

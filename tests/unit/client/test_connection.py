@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import signal
 import socket
 import ssl
@@ -15,7 +16,8 @@ import pytest
 import trustme
 
 from spark_nats import clock
-from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
+from spark_nats.client import Credentials, TlsOptions, borrow, choosing, connect, parse_servers
+from spark_nats.client.host_cache import FACT_TTL
 from spark_nats.client.pool import leased
 from spark_nats.conditions import Hint
 from spark_nats.errors import (
@@ -544,6 +546,34 @@ def test_a_server_that_another_one_announces_is_found_if_so_asked():
                     assert str(connection.server) == there
     hello = json.loads(hellos[0].partition(b"\r\n")[0].removeprefix(b"CONNECT "))
     assert (hello["user"], hello["pass"]) == ("me", "s3cret")
+
+
+def test_later_processes_know_what_was_announced_in_the_last_hour_however_long_ago_first(tmp_path, monkeypatch):
+    there = f"127.0.0.1:{unused_port()}"
+    monkeypatch.setattr(clock, "shuffle", lambda servers: None)
+
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(announcing(there) + b"PONG\r\n")
+
+    def later():
+        for file in tmp_path.glob("spark-nats-*/*"):
+            os.utime(file, (file.stat().st_mtime - 0.9 * FACT_TTL,) * 2)
+
+    def known_to_another_process():
+        monkeypatch.setattr(choosing, "_announced", {})
+        return len(choosing.in_order(asked, None))
+
+    with scripted_server(script) as url:
+        asked = options(url, discover=True)
+        for _ in range(2):
+            with connect(asked) as connection:
+                connection.flush()
+            later()
+        assert known_to_another_process() == 2
+        later()
+        assert known_to_another_process() == 1
 
 
 def test_servers_that_are_announced_no_more_are_forgotten():

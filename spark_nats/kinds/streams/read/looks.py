@@ -67,26 +67,19 @@ class QueryMemory:
 class Look:
     """One look at the streams of a query over one connection: it asks, prepares what the query needs, and judges.
 
+    It first creates the stream that the options describe, if they do, unless it exists.
+
     Raises:
-        NatsError: the request for the names of matching streams failed, or a name cannot be part of a subject.
+        NatsError: a request failed, a name cannot be part of a subject, or the server refuses the stream.
     """
 
     def __init__(self, js: JetStream, options: ReadOptions, memory: QueryMemory) -> None:
         self.js = js
         self.options = options
         self.memory = memory
-        self._made: dict[str, StreamInfo] = {}
         memory.selection.look(js)
-
-    def make(self) -> Look:
-        """Create the stream that the options describe, if they do, unless it exists; return the look.
-
-        Raises:
-            NatsError: a request failed, or the server refuses the stream.
-        """
-        if config := self.options.create_stream:
-            self._made = {config["name"]: create_stream(self.js, config)}
-        return self
+        config = options.create_stream
+        self._made = {config["name"]: create_stream(js, config)} if config else {}
 
     def ask(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
@@ -94,7 +87,7 @@ class Look:
         """Ask the first questions, mostly in one round trip; their answers are neither judged nor acted upon.
 
         Args:
-            names: the streams. A state that :meth:`make` has learned is not asked for again.
+            names: the streams. The state of a stream that this look has created is not asked for again.
             begins: by stream, the query's position, where the query has one.
             compares: whether to ask for the message before the position even where no comparison is due.
             ahead: whether, if something new is likely, to ask for the last matching messages too.
@@ -120,12 +113,9 @@ class Look:
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
         facts = Facts(streams, begins, self.memory.view.absence_logged, early, errors)
-        return replace(
-            facts, removal_normal={name for name, info in facts.infos.items() if self._removal_is_normal(info)}
-        )
-
-    def _removal_is_normal(self, info: StreamInfo) -> bool:
-        return self.memory.traits.replaces or removal_is_normal(info.retention, self.options.filters, self.options.peek)
+        replaces, filters, peek = self.memory.traits.replaces, self.options.filters, self.options.peek
+        some = (n for n, info in facts.infos.items() if replaces or removal_is_normal(info.retention, filters, peek))
+        return replace(facts, removal_normal=set(some))
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.

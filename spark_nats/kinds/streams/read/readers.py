@@ -169,7 +169,7 @@ class NatsReader(_RangesReader, DataSourceReader):
         with borrow(self._options.connection) as connection:
             js = JetStream(connection, self._options.api_prefix)
             with suggesting_names(js, self._options.streams):
-                ranges = bounds.batch(Look(js, self._options, memory).make())
+                ranges = bounds.batch(Look(js, self._options, memory))
         if limit is None or not ranges:
             fewest, most = self._options.min_partitions, self._options.max_records_per_partition
             partitions = packed(self._cut(ranges, memory), fewest, most)
@@ -279,9 +279,9 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 js = JetStream(connection, self._options.api_prefix)
                 with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
-                        return ask(Look(js, self._options, self._memory).make(), *given)
+                        return ask(Look(js, self._options, self._memory), *given)
                     # A stream was deleted during the look. Another look handles it as missing from the beginning.
-                    return ask(Look(js, self._options, self._memory).make(), *given)
+                    return ask(Look(js, self._options, self._memory), *given)
 
         what = f"reading {self._memory.selection}"
         found = retrying(once, self._options.retries, what, established=self._established)

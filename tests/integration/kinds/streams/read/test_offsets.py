@@ -223,11 +223,8 @@ def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_
     assert bounds_of(batch(endingOffsets=f'{{"{unique}": 99}}')) == [(1, 5)]
 
 
-def test_asking_prepares_nothing(js, unique):
-    options = parse_read({"stream": unique, "createStream": "true", "subject": f"{unique}.>"}, streaming=True)
-    look = Look(js, options, QueryMemory(options, patience=0.0))
-    assert isinstance(look.ask([unique]).errors[unique], StreamNotFoundError)
-    assert look.make().ask([unique]).infos[unique].name == unique
+def test_asking_prepares_nothing(js, nats_py, unique):
+    nats_py.create_stream(unique)
     options = parse_read({"stream": unique, "consume": "true"}, streaming=True)
     look = Look(js, options, QueryMemory(options, patience=0.0))
     for _ in range(2):

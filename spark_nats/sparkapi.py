@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark import TaskContext
-from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats.conditions.kinds import ENDS_AFTER_LIMIT
@@ -75,9 +74,7 @@ try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:
     # PySpark 4.0 passes Arrow batches to subclasses of DataSourceArrowWriter only, also in a streaming query.
-    class DataSourceStreamArrowWriter(  # type: ignore[no-redef,misc]
-        datasource.DataSourceStreamWriter, DataSourceArrowWriter
-    ):
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
         """A writer that takes the Arrow batches of a streaming query."""
 
 

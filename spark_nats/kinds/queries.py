@@ -130,16 +130,15 @@ def misplaced_option(name: str, kind: Kind, writing: bool, streaming: bool) -> C
     if not has:
         return OPTION_FOR_OTHERS(option=name, doing="reading" if writing else "writing")
     if kind in has:
-        live, batch = _WRITES if writing else _READS
-        wanted, found = (batch, live) if streaming else (live, batch)
-        return OPTION_FOR_OTHER_MODE(option=name, wanted=wanted + kind.called, found=found)
+        modes = _WRITES if writing else _READS
+        return OPTION_FOR_OTHER_MODE(option=name, wanted=modes[not streaming] + kind.called, found=modes[streaming])
     if KINDS.index(has[0]) > KINDS.index(kind):
         return has[0].needed(name, writing)
     return kind.unsuited(name, writing)
 
 
-_READS = ("streaming (spark.readStream)", "batch reads (spark.read)")
-_WRITES = ("streaming (df.writeStream)", "batch writes (df.write)")
+_READS = ("batch reads (spark.read)", "streaming (spark.readStream)")
+_WRITES = ("batch writes (df.write)", "streaming (df.writeStream)")
 
 
 def parse_read(options: Given, streaming: bool) -> Any:

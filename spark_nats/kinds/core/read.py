@@ -87,7 +87,7 @@ class NatsCoreReader(DataSourceReader):
             NatsError: the connection failed, or the server refused the subscription.
         """
         if not isinstance(partition, CorePartition):
-            return  # Spark's stand-in for a plan without partitions
+            return  # Spark's placeholder in a plan without partitions
         partition.arrive(self._options.connection)
         rows = RowBuilder(self._schema)
         left = partition.messages
@@ -250,7 +250,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one partition, on an executor."""
-        if isinstance(partition, WireSlice):  # else it is Spark's stand-in for a plan without partitions
+        if isinstance(partition, WireSlice):  # else it is Spark's placeholder in a plan without partitions
             with naming_options():
                 yield RowBuilder(self._schema).build_core(*partition.decode())
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
+from spark_nats.jetstream.messages import first_sequence_at, next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
@@ -65,10 +65,8 @@ def batch(look: Look) -> list[StreamRange]:
     facts = look.prepare(look.ask(look.memory.selection.names), must_exist=True)
     infos = facts.infos
     start = _starting(look, infos)
-    end = {name: end_of(info) for name, info in infos.items()}
-    if options.ending is not None:
-        wanted = _resolve(look, infos, options.ending, LATEST)
-        end = {name: min(wanted[name], last, key=lambda p: p.next) for name, last in end.items()}
+    wanted = _resolve(look, infos, options.ending or LATEST, LATEST)
+    end = {name: min(wanted[name], end_of(info), key=lambda p: p.next) for name, info in infos.items()}
     for name, stop in end.items():
         begin, info = start[name], infos[name]
         first = begin.next
@@ -166,6 +164,5 @@ def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
         return info.last_time or None
     if not info.first_sequence < sequence <= info.last_sequence:
         return None
-    (message,) = ask(look.js, [MessageAt(info.name, sequence - 1)])
-    time: int | None = message.time if message and message.sequence == sequence - 1 else None
-    return time
+    message = next_message(look.js, info.name, sequence - 1, (">",), whole=False)
+    return message.time if message and message.sequence == sequence - 1 else None

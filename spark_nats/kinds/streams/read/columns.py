@@ -82,7 +82,8 @@ class RowBuilder:
                 if len(column.replaced):
                     replaced[field.name] = column.replaced
                 column = column.values
-            arrays.append(_of_type(column, field.type))
+            # A cast to its own type would cost as much as a small column.
+            arrays.append(column if column.type == field.type else column.cast(field.type))
         if replaced and not self._replaced:
             self._replaced = True
             logger.warning(_bytes_replaced(source, messages, replaced, deliveries).with_code)
@@ -100,8 +101,3 @@ def _bytes_replaced(
         place = f"sequence {deliveries.stream_sequences()[first]}, {place}"
     columns = " and ".join(map(repr, replaced))
     return BYTES_REPLACED(source=source, columns=columns, place=place, messages=len(rows), of=len(messages))
-
-
-def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return an array of a type; a cast to its own type is left out, because it costs as much as a small column."""
-    return array if array.type == wanted else array.cast(wanted)

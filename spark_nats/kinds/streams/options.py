@@ -217,26 +217,6 @@ class RowOptions(Group, section="Writing"):
         default="false",
     )
 
-    def check_bad_rows(self, stream: str | None, atomic: bool) -> None:
-        """Check that the options determine where bad rows go.
-
-        Args:
-            stream: the stream that the other rows are written to; None for core NATS.
-            atomic: whether the rows of a task are stored together or not at all.
-
-        Raises:
-            OptionError: the options do not determine it, or bad rows cannot go there.
-        """
-        what, other = self.bad_rows, self.bad_rows_stream
-        if what == TO_STREAM and other is None:
-            raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
-        if what != TO_STREAM and other is not None:
-            raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
-        if other is not None and other == stream:
-            raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and atomic:
-            raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
-
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
@@ -306,5 +286,17 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         if self.subject and (violation := subject_violation(self.subject)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())
-        self.check_bad_rows(self.stream, self.atomic)
+        self._check_bad_rows()
         return self
+
+    def _check_bad_rows(self) -> None:
+        """Check that the options determine where bad rows go, and that they can go there."""
+        what, other = self.bad_rows, self.bad_rows_stream
+        if what == TO_STREAM and other is None:
+            raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
+        if what != TO_STREAM and other is not None:
+            raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
+        if other is not None and other == self.stream:
+            raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
+        if what != FAIL and self.atomic:
+            raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))

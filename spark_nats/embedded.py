@@ -21,7 +21,13 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from spark_nats import clock
-from spark_nats.conditions.others import SERVER_NOT_INSTALLED, SERVER_NOT_READY, SERVER_NOT_RUNNING, SERVER_NOT_STARTED
+from spark_nats.conditions.others import (
+    SERVER_NOT_EXECUTED,
+    SERVER_NOT_INSTALLED,
+    SERVER_NOT_READY,
+    SERVER_NOT_RUNNING,
+    SERVER_NOT_STARTED,
+)
 from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
@@ -126,8 +132,8 @@ class NatsServer:
         """Start this server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
 
         Raises:
-            EmbeddedServerError: nats-server is not installed, ended at once, or was not ready in time; in the last two
-                cases the message ends with the last lines of its log.
+            EmbeddedServerError: nats-server is not installed, cannot be executed, ended at once, or was not ready in
+                time; in the last two cases the message ends with the last lines of its log.
         """
         if self.running:
             return self
@@ -146,10 +152,14 @@ class NatsServer:
             command += ["--jetstream", "--store_dir", str(self._store_dir or directory / "store")]
         atexit.register(self.stop)
         with self.log_path.open("ab") as log:
-            # A separate process group, else Ctrl-C would stop the server before its clients.
-            process = self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
-            )
+            try:
+                # A separate process group, else Ctrl-C would stop the server before its clients.
+                process = self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+                )
+            except OSError as error:
+                self.stop()
+                raise EmbeddedServerError(SERVER_NOT_EXECUTED(binary=binary, reason=error.strerror)) from None
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, str(process.pid), str(directory)],
             stdin=subprocess.PIPE,

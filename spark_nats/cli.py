@@ -149,9 +149,13 @@ class _Parser(argparse.ArgumentParser):
         arguments = list(sys.argv[1:] if args is None else args)
         if self._subparsers:  # the command's own parser checks the arguments after the command
             arguments = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
-        for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
+        checked = itertools.takewhile(lambda argument: argument != "--", arguments)
+        for before, argument in itertools.pairwise(["", *checked]):
             name = argument.partition("=")[0]
             if re.match("-+[A-Za-z]", name) and " " not in argument and name not in self._option_string_actions:
+                option = self._option_string_actions.get(before)
+                if option is not None and option.nargs is None:  # this is its value, which may be a password
+                    self.error(f"argument {before}: expected one argument; if it begins with a dash, write {before}=…")
                 self.error(f"there is no option {name}{self._meant(name)}")  # not the value, which may be a password
         return super().parse_known_args(args, namespace)
 

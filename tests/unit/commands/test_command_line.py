@@ -62,3 +62,20 @@ def test_what_is_wrong_is_the_first_line(arguments: list[str], said: str, capsys
 def test_a_value_may_look_like_an_option_where_it_holds_a_blank(capsys: pytest.CaptureFixture[str]) -> None:
     first, _ = refused(["lag", "--password", "--not an option"], capsys)
     assert first.endswith("are required: --checkpoint")
+
+
+@pytest.mark.parametrize("value", ["-x", "-t0ps3cret", "--t0ps3cret", "-t0p=s3cret"])
+def test_a_value_that_begins_with_a_dash_is_not_shown(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = refused(["check", "--json", "--password", value], capsys)
+    said = "argument --password: expected one argument; if it begins with a dash, write --password=…"
+    assert first == f"spark-nats check: {said}"
+
+
+def test_a_value_that_begins_with_a_dash_is_taken_after_an_equals_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--password=-t0ps3cret"]) == 2
+    assert capsys.readouterr().err.endswith("option 'password' needs the option 'user'\n")
+
+
+def test_what_comes_after_an_option_without_a_value_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = refused(["check", "--json", "-x"], capsys)
+    assert first == "spark-nats check: there is no option -x"

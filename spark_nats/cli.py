@@ -73,7 +73,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
     settings = parse(_options_in(parsed))
     given = settings.given
-    required = {activity for text in parsed.require for activity in text}
+    required = set(parsed.require)
     if required and not {"stream", "streamPattern", "bucket", "subject"} & set(given):
         raise OptionError(NOTHING_TO_REQUIRE())
     what, there_are = ("a KV bucket", OF_BUCKETS) if "bucket" in given else ("a stream", OF_STREAMS)
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--require",
         type=_activities,
-        action="append",
+        action="extend",
         default=[],
         metavar="ACTIVITY",
         help=f"end with status 1 unless this is possible, comma-separated: {', '.join(ACTIVITIES)}",

@@ -60,9 +60,6 @@ class LagListener(StreamingQueryListener):
         if lag is not None:
             self._tell(lag)
 
-    def onQueryIdle(self, event: Any) -> None:
-        """Do nothing: the query has made no progress since its last micro-batch."""
-
     def onQueryTerminated(self, event: Any) -> None:
         """Forget the query."""
         self._recent.pop(str(event.runId), None)

@@ -29,7 +29,7 @@ from spark_nats.metrics import Measure
 from spark_nats.version import __version__
 
 try:
-    from opentelemetry.metrics import CallbackOptions, Counter, MeterProvider, Observation, get_meter
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
 except ModuleNotFoundError as missing:
     raise ImportError(OTEL_NEEDED(reason=missing).with_code) from None
 
@@ -85,10 +85,10 @@ class MetricsListener(StreamingQueryListener):
         self._lags = _NEVER  # when the lags were computed, and the lags
         self._unknown: set[str] = set()  # queries whose unknown lag is already logged
         self._meter = get_meter("spark_nats", __version__, meter_provider)
-        self._failures = self._counter(metrics.FAILURES)
-        self._read = self._counter(metrics.READ_ROWS)
-        self._output = self._counter(metrics.OUTPUT_ROWS)
-        self._written = {name: self._counter(measure) for name, measure in metrics.OF_COUNTS.items()}
+        self._failures = self._meter.create_counter(*metrics.FAILURES)
+        self._read = self._meter.create_counter(*metrics.READ_ROWS)
+        self._output = self._meter.create_counter(*metrics.OUTPUT_ROWS)
+        self._written = {name: self._meter.create_counter(*measure) for name, measure in metrics.OF_COUNTS.items()}
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
         self._gauge(metrics.RUNNING, lambda: ((int(each.running), _of(each.name)) for each in self._known()))
         self._gauge(metrics.BATCH, lambda: ((each.batch, _of(each.name)) for each in self._known()))
@@ -117,9 +117,6 @@ class MetricsListener(StreamingQueryListener):
         self._output.add(max(0, (document.get("sink") or {}).get("numOutputRows", 0)), labels)
         self._duration.record(look.ended - look.began, labels)
         self._count(str(event.progress.runId), query)
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Do nothing: the query has made no progress since its last micro-batch."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Record the last counts, and count the error that has ended the query, if any."""
@@ -189,9 +186,6 @@ class MetricsListener(StreamingQueryListener):
         for lag in self._looked():
             for each in lag.streams:
                 yield value_of(each), metrics.labels_of(lag.query, each)
-
-    def _counter(self, measure: Measure) -> Counter:
-        return self._meter.create_counter(*measure)
 
     def _gauge(self, measure: Measure, found: Callable[[], Iterable[_Value]]) -> None:
         def observe(_: CallbackOptions) -> Iterator[Observation]:

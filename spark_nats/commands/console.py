@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,15 +31,11 @@ class Console:
         else:
             print(printable(text))
 
-    def facts(self, facts: Mapping[str, str]) -> None:
-        """Print names with their values."""
-        self.table((), [list(fact) for fact in facts.items()])
-
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
         """Print a table.
 
         Args:
-            titles: titles of the columns; empty for a table without titles.
+            titles: titles of the columns; empty for a table of names with their values.
             rows: the cells of each row.
             numbers: titles of the columns that are aligned to the right.
         """

@@ -40,17 +40,12 @@ def show(found: Found, console: Console) -> None:
     """Print the lag of a query."""
     checkpoint, lag = found
     now = lag.at.timestamp()
-    console.facts(
-        {
-            "query": lag.query,
-            "last ended": f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
-            if lag.batch >= 0
-            else "none",
-            "under way": f"micro-batch {lag.batch + 1}, since {seconds_shown(now - planned.timestamp())}"
-            if (planned := checkpoint.next_planned)
-            else "none",
-        }
-    )
+    last = under_way = "none"
+    if lag.batch >= 0:
+        last = f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
+    if planned := checkpoint.next_planned:
+        under_way = f"micro-batch {lag.batch + 1}, since {seconds_shown(now - planned.timestamp())}"
+    console.table((), [("query", lag.query), ("last ended", last), ("under way", under_way)])
     console.line()
     console.table(
         ("stream", "read up to", "last", "behind", "oldest unread", "reads", "grows by", "caught up in"),

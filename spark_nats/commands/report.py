@@ -106,7 +106,7 @@ class Report:
 
 def show(report: Report, console: Console) -> None:
     """Print a report."""
-    console.facts(_facts(report))
+    console.table((), [*_facts(report).items()])
     for problem in report.problems:
         console.line(f"unknown: {problem}")
     known = [stream for stream in report.streams if not stream.problem]

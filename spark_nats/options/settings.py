@@ -121,8 +121,7 @@ def _check_contradictions(given: Mapping[str, Any], known: Known) -> None:
 
 def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a context by option name, without those that options override."""
-    connecting = Connecting(**values_of(Connecting, given))
-    found = connecting.context or {}
+    found = given["context"]
     for group in TOGETHER:
         if any(name in given for name in group):
             found = {name: text for name, text in found.items() if name not in group}
@@ -130,7 +129,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, text in found.items():
         try:
             if name == "servers":
-                values[name] = _servers_of_context(text, connecting, given)
+                values[name] = _servers_of_context(text, given)
             elif name not in given:
                 values[name] = CONNECTION[name.lower()].read(text)
         except ValueError as error:
@@ -138,7 +137,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _servers_of_context(url: str, connecting: Connecting, given: Mapping[str, Any]) -> tuple[Server, ...]:
+def _servers_of_context(url: str, given: Mapping[str, Any]) -> tuple[Server, ...]:
     """Return the servers in a context's URL, which, unlike the option ``servers``, may have a login: no plan shows it.
 
     Options for the login replace that login. If the option ``servers`` is set, return its servers, with the login of
@@ -150,4 +149,4 @@ def _servers_of_context(url: str, connecting: Connecting, given: Mapping[str, An
     if "servers" not in given:
         return servers
     login, tls = servers[0].credentials, servers[0].tls  # TLS is demanded of all servers or of none
-    return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in connecting.servers)
+    return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in given["servers"])

@@ -141,7 +141,7 @@ def lag_of_progress(
     last = documents[-1]
     if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
-    samples = [look for document in documents if (look := sample_of(document)).positions or document is last]
+    samples = [sample for document in documents if (sample := sample_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
     return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), samples, settings)
 
@@ -240,7 +240,7 @@ def _lag(key: Key, samples: Sequence[LagSample], waits_for: int | None) -> Strea
     first = busy[0]
     seconds = last.ended - first.began
     if waits_for is not None:  # the time that the query spends waiting must not lower its rate
-        seconds = sum(look.ended - look.began for look in busy if look.positions[key].next > look.starts[key])
+        seconds = sum(sample.ended - sample.began for sample in busy if sample.positions[key].next > sample.starts[key])
     rate = (position.next - first.starts[key]) / seconds if seconds > 0 else None
     end, arriving = last.ends.get(key), None
     if end is not None and key in first.ends and last.began > first.began:
@@ -253,14 +253,14 @@ def _lag(key: Key, samples: Sequence[LagSample], waits_for: int | None) -> Strea
 def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     """Return the latest samples between which the query was busy: always behind, and without a long pause."""
     found = [samples[-1]]
-    for look in reversed(samples[-MAX_SAMPLES:-1]):
-        position, later = look.positions.get(key), found[0]
+    for sample in reversed(samples[-MAX_SAMPLES:-1]):
+        position, later = sample.positions.get(key), found[0]
         if position is None or position.created != later.positions[key].created:
             break
-        caught_up = key in look.ends and position.next >= look.ends[key]
-        if caught_up or later.began - look.ended > MAX_PAUSE:
+        caught_up = key in sample.ends and position.next >= sample.ends[key]
+        if caught_up or later.began - sample.ended > MAX_PAUSE:
             break
-        found.insert(0, look)
+        found.insert(0, sample)
     return found
 
 

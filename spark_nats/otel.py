@@ -90,10 +90,10 @@ class MetricsListener(StreamingQueryListener):
         self._output = self._meter.create_counter(*metrics.OUTPUT_ROWS)
         self._written = {name: self._meter.create_counter(*measure) for name, measure in metrics.OF_COUNTS.items()}
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
-        self._gauge(metrics.RUNNING, lambda: ((int(each.running), _of(each.name)) for each in self._known()))
-        self._gauge(metrics.BATCH, lambda: ((each.batch, _of(each.name)) for each in self._known()))
-        self._gauge(metrics.BATCH_ENDED, lambda: ((each.ended, _of(each.name)) for each in self._known()))
-        self._gauge(metrics.ASKED, lambda: ((lag.at.timestamp(), _of(lag.query)) for lag in self._looked()))
+        self._gauge(metrics.RUNNING, lambda: ((int(each.running), _labels(each.name)) for each in self._known()))
+        self._gauge(metrics.BATCH, lambda: ((each.batch, _labels(each.name)) for each in self._known()))
+        self._gauge(metrics.BATCH_ENDED, lambda: ((each.ended, _labels(each.name)) for each in self._known()))
+        self._gauge(metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._fresh_lags()))
         for measure, value_of in metrics.OF_STREAMS:
             self._gauge(measure, partial(self._of_streams, value_of))
 
@@ -104,18 +104,18 @@ class MetricsListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
-        query, look = self._query(event.progress), sample_of(document)
-        query.batch, query.ended = int(document["batchId"]), look.ended
-        if look.positions:
+        query, sample = self._query(event.progress), sample_of(document)
+        query.batch, query.ended = int(document["batchId"]), sample.ended
+        if sample.positions:
             with self._lock:
                 query.recent.append(document)
                 self._lags = _NEVER
-        labels = _of(query.name)
+        labels = _labels(query.name)
         for source in document["sources"]:
             if _is_ours(source.get("endOffset")):
                 self._read.add(source["numInputRows"], labels)
         self._output.add(max(0, (document.get("sink") or {}).get("numOutputRows", 0)), labels)
-        self._duration.record(look.ended - look.began, labels)
+        self._duration.record(sample.ended - sample.began, labels)
         self._count(str(event.progress.runId), query)
 
     def onQueryTerminated(self, event: Any) -> None:
@@ -133,7 +133,7 @@ class MetricsListener(StreamingQueryListener):
         if event.exception is not None:
             code = _CODE.search(event.exception)
             condition = code[1] if code else event.errorClassOnException or "unknown"
-            self._failures.add(1, _of(query.name) | {metrics.CONDITION: condition})
+            self._failures.add(1, _labels(query.name) | {metrics.CONDITION: condition})
 
     def _query(self, started: Any) -> _Query:
         """Return the query of an event; a new run replaces the terminated runs of the same query."""
@@ -150,7 +150,7 @@ class MetricsListener(StreamingQueryListener):
         counts = metrics_channel.collect(run)
         if counts != Counts():  # else the query may write to another sink
             for name, count in asdict(counts).items():
-                self._written[name].add(count, _of(query.name))
+                self._written[name].add(count, _labels(query.name))
 
     # Callbacks of a collection
 
@@ -158,7 +158,7 @@ class MetricsListener(StreamingQueryListener):
         with self._lock:
             return list(self._queries.values())
 
-    def _looked(self) -> list[QueryLag]:
+    def _fresh_lags(self) -> list[QueryLag]:
         """Return the lags of the running queries, computed at most :data:`FRESH` seconds ago."""
         at, lags = self._lags
         if clock.monotonic() - at > FRESH:
@@ -183,7 +183,7 @@ class MetricsListener(StreamingQueryListener):
         return lag
 
     def _of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
-        for lag in self._looked():
+        for lag in self._fresh_lags():
             for each in lag.streams:
                 yield value_of(each), metrics.labels_of(lag.query, each)
 
@@ -194,7 +194,7 @@ class MetricsListener(StreamingQueryListener):
         self._meter.create_observable_gauge(measure.name, [observe], measure.unit, measure.meaning)
 
 
-def _of(query: str) -> dict[str, str]:
+def _labels(query: str) -> dict[str, str]:
     return {metrics.QUERY: query}
 
 

@@ -19,7 +19,6 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
-from spark_nats.client.servers import parse_servers
 from spark_nats.demo.check import differing_orders, differing_results, last_results
 from spark_nats.demo.conditions import SERVER_ENDED
 from spark_nats.demo.orders import SCHEMA, Orders, Revenue
@@ -274,7 +273,7 @@ def _unequal(what: str, found: int, expected: int) -> list[str]:
 
 def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> None:
     """Print how to look at what is kept, and keep a server that was started here until a signal arrives."""
-    url = ",".join(str(server) for server in parse_servers(streams.servers))  # without a password
+    url = streams.options["servers"]  # without a password
     voice.say(f"""\
   Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:
 

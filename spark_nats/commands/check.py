@@ -108,24 +108,23 @@ class _Check:
         hears = Rights(self._connection, None, self._prefix).ability(READ, Needs(subscribe=(self._inbox,)))
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
-        rates: dict[str, float] = {}
         if hears.possible:
             user = self._user()
             account = self._asked(lambda: account_info(self._js), "what JetStream is used for")
             if self._chosen or not self._subjects:
                 infos = self._streams()
-                rates = self._rates(infos)
         elif self._chosen or not self._subjects:
             self._problems.append(
                 f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
             )
             unknown = (self._pattern.pattern,) if self._pattern else self._names
             infos = dict.fromkeys(unknown, NatsError(MAY_NOT_ASK()))
+        known = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
+        rates = self._rates(known) if known else {}
         rights = Rights(self._connection, user, self._prefix)
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._state() if hears.possible and tried and not self._bucket else None
-        known = [info for info in infos.values() if isinstance(info, StreamInfo)]
-        self._unmatched_subjects = unmatched_filters(self._subjects, known)
+        self._unmatched_subjects = unmatched_filters(self._subjects, known.values())
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
@@ -203,14 +202,11 @@ class _Check:
         with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():
             return stream_info(self._js, name)
 
-    def _rates(self, infos: dict[str, StreamInfo | NatsError]) -> dict[str, float]:
+    def _rates(self, before: dict[str, StreamInfo]) -> dict[str, float]:
         """Request the state of the streams again, and return how many messages a second each got in between.
 
         A stream that was recreated, or has no state now, is left out.
         """
-        before = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
-        if not before:
-            return {}
         looked = clock.monotonic()
         clock.sleep(LOOK_AGAIN)
         problems = len(self._problems)
@@ -237,15 +233,14 @@ class _Check:
         missing = isinstance(info, StreamNotFoundError)
         abilities: tuple[Ability, ...] = ()
         if rights is not None:
-            subjects = self._subjects or (known.subjects if known else ())
-            retention, by_pattern = known.retention if known else LIMITS, self._pattern is not None
-            needs = (
-                needs_of_bucket(self._prefix, self._bucket, self._keys)
-                if self._bucket
-                else needs_of_stream(
+            if self._bucket:
+                needs = needs_of_bucket(self._prefix, self._bucket, self._keys)
+            else:
+                subjects = self._subjects or (known.subjects if known else ())
+                retention, by_pattern = known.retention if known else LIMITS, self._pattern is not None
+                needs = needs_of_stream(
                     self._prefix, name, retention, subjects, self._state_bucket, state is not None, by_pattern
                 )
-            )
             abilities = tuple(
                 rights.ability(
                     to,

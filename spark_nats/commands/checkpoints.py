@@ -54,8 +54,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     if not planned:
         raise NatsError(conditions.NO_CHECKPOINT(location=location))
     batch = max(ended, default=-1)
-    following = batch + 1
-    under_way = files.planned(following) if following in planned else None
+    under_way = files.planned(batch + 1) if batch + 1 in planned else None
     known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
     samples = [_sample(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
     if not samples and under_way is not None:

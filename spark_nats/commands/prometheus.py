@@ -23,8 +23,7 @@ def exposition(found: Found) -> str:
         *_gauge(ASKED, [(query, lag.at.timestamp())]),
     ]
     for measure, value_of in OF_STREAMS:
-        of_each = ((labels_of(lag.query, each), value_of(each)) for each in lag.streams)
-        lines += _gauge(measure, of_each)
+        lines += _gauge(measure, ((labels_of(lag.query, each), value_of(each)) for each in lag.streams))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -92,9 +92,7 @@ class Report:
         """
         found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
         abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]
-        if self.core:
-            abilities.append(("core NATS", self.core))
-        for what, known in abilities:
+        for what, known in [*abilities, ("core NATS", self.core)]:
             for ability in known:
                 if ability.to in required and not ability.possible:
                     reasons = [ability.obstacle] if ability.obstacle else []

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SEED = 20
 _ROWS_AT_ONCE = 50_000
 
 _COUNTRIES = {
@@ -64,7 +63,7 @@ class Orders:
         seed: seed of the random numbers.
     """
 
-    def __init__(self, count: int, prefix: str, seed: int = _SEED) -> None:
+    def __init__(self, count: int, prefix: str, seed: int = 20) -> None:
         self._count = count
         self._prefix = prefix
         self._random = np.random.default_rng(seed)

@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
 from spark_nats.commands.conditions import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
+from spark_nats.commands.console import Console, print_json
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.kinds.queries import documented, sections
+from spark_nats.kinds.queries import documented, parse, sections
 from spark_nats.options.option import Option
 from spark_nats.options.settings import CONNECTION
 from spark_nats.version import __version__
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-# Each command imports its dependencies when it runs, so that --help is fast.
+# Each command imports what is slow to import when it runs, so that --help is fast.
 
 
 def _demo(parsed: argparse.Namespace) -> int:
@@ -67,9 +68,7 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 def _check(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.check import check
-    from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.report import show
-    from spark_nats.kinds.queries import parse
 
     settings = parse(_options_in(parsed))
     given = settings.given
@@ -92,9 +91,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _lag(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.lag import find, show
-    from spark_nats.kinds.queries import parse
 
     found = find(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
@@ -109,8 +106,6 @@ def _lag(parsed: argparse.Namespace) -> int:
 
 
 def _options(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.console import Console, print_json
-
     shown = [
         {
             "section": section,

@@ -41,7 +41,6 @@ _OF_CORE = {"epoch", "messages"}  # the fields of an offset in core NATS
 _CODE = re.compile(r"\[(NATS_[A-Z0-9_]+)\]")
 _BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 
-
 _Value = tuple[float | None, dict[str, str]]  # the value of an instrument, None when unknown, and its attributes
 
 
@@ -53,9 +52,8 @@ class _Query:
     running: bool = True
     batch: int | None = None  # the last completed micro-batch
     ended: float | None = None  # when that micro-batch ended, in seconds since 1970
-    recent: deque[Mapping[str, Any]] = field(
-        default_factory=lambda: deque(maxlen=MAX_SAMPLES)
-    )  # its last progress documents, oldest first; only those with NATS streams
+    # its last progress documents, oldest first; only those with NATS streams
+    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
 
 
 _NEVER: tuple[float, list[QueryLag]] = (-math.inf, [])

@@ -161,7 +161,7 @@ def show(report: Report, console: Console) -> None:
         console.table((kind, "activity", "allowed", "lacks"), rows)
         if any("?" in row for row in rows):
             console.line(f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}")
-    if (left := len([stream for stream in known if not stream.abilities])) > 0:
+    if left := sum(not stream.abilities for stream in known):
         console.line(f"and {left} more; name streams with --stream to see what the user may do with them")
 
 

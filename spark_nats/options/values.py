@@ -445,8 +445,6 @@ _BUCKET_FIELDS: dict[str, type] = {
     "compression": bool,
     "description": str,
 }
-
-
 _STORE_FIELDS: dict[str, type] = {
     name: _BUCKET_FIELDS[name] for name in ("max_age", "max_bytes", "replicas", "storage", "compression", "description")
 }

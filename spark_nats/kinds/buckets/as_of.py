@@ -467,8 +467,9 @@ class RevisionReader:
             sequences = chosen.deliveries.stream_sequences().tolist()
             replacing = replace_all(chosen.messages).tolist()
             for subject, sequence, replaces in zip(chosen.subjects.to_pylist(), sequences, replacing, strict=True):
-                _, found, replaced = self._unnamed.get(subject, (0, 0, False))
-                self._unnamed[subject] = (sequence, found + 1, replaced or replaces)
+                last, found, replaced = self._unnamed.get(subject, (0, 0, False))
+                if sequence > last:  # else it is read again, after a direct get that broke off
+                    self._unnamed[subject] = (sequence, found + 1, replaced or replaces)
 
     def _all_after(self, revision: int) -> LatestReader:
         return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)

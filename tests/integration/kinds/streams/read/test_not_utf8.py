@@ -14,6 +14,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.reading import pulls
+from spark_nats.jetstream.reading.direct import DirectGets
+from spark_nats.kinds.buckets import as_of
 from spark_nats.kinds.streams.read import columns
 from tests.integration.kinds.buckets.test_bucket_as_of import during
 from tests.integration.kinds.buckets.test_bucket_read import CHANGE, KEY, bucket, changes
@@ -251,6 +253,30 @@ def test_a_key_that_is_not_utf8_and_loses_its_entry_during_the_read_is_not_known
     # Of the second one, the entry of that moment was gone when the read came to it, and an older one had been read.
     assert {row["value"] for row in found if row["key"] == "\ufffd"} == {b"2", b"1"}
     assert len(found) == 1_002
+
+
+def test_a_key_that_is_not_utf8_and_is_read_twice_has_its_revisions_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader reads them again if the direct get that brought them has lost its end."""
+    bucket(nats_py, unique, history=3, direct=True)
+    nats_py.put(unique, {"first": b"0"})
+    for value in (b"1", b"2", b"3", b"4"):  # the bucket removes the first of them, so later keys may lack revisions
+        nats_py.put(unique, {"k": value})
+    prefix = f"$KV.{unique}.".encode()
+    store(nats_server, nats_py, f"KV_{unique}", (prefix + b"\xfc", b"5"), (prefix + b"\xfc", b"6"))
+    lost: list[bytes] = []
+
+    class LosingItsEnd(DirectGets):
+        def _on_status(self, header: bytes, payload: bytes) -> None:
+            if lost:
+                super()._on_status(header, payload)
+            lost.append(header)
+
+    monkeypatch.setattr(as_of, "DirectGets", LosingItsEnd)
+    rows = read(nats_server, CHANGE, bucket=unique, asOf=5)
+    assert [(row["key"], row["value"]) for row in rows] == [("first", b"0"), ("k", b"4")]
+    assert lost
 
 
 # What servers list

@@ -26,13 +26,8 @@ from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.tables.inventory import (
-    count_subjects,
-    describe_buckets,
-    describe_consumers,
-    describe_streams,
-    find_messages,
-)
+from spark_nats.kinds.tables.inventory import count_subjects, describe_consumers, describe_streams, find_messages
+from spark_nats.kinds.tables.wire import bucket_row, stream_row
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
@@ -177,9 +172,11 @@ def answers(data: bytes) -> None:
             hold.release(js, state, 5)
     with suppress(NatsError):
         assert len({info.name for info in list_streams(js)}) < len(data)
-    for rows in (describe_streams, describe_buckets, describe_consumers):
+    for row_of in (stream_row, bucket_row):
         with suppress(NatsError):
-            assert all(rows(js, ["S", "KV_S"]))
+            assert all(describe_streams(js, ["S", "KV_S"], row_of))
+    with suppress(NatsError):
+        assert all(describe_consumers(js, ["S", "KV_S"]))
     with suppress(NatsError):
         assert set(find_messages(js, ["S"])[0]) <= {"S"}
     with suppress(NatsError):

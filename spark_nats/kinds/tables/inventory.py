@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.listing import (
+    Listed,
     all_consumers,
     all_streams,
     stream_names,
@@ -20,9 +21,8 @@ from spark_nats.jetstream.listing import (
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import ask_each
 from spark_nats.jetstream.views import StateOf
-from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, stream_row, unnamed_row
+from spark_nats.kinds.tables.wire import Row, consumer_row, fitting, unnamed_row
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import name_violation
 
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
@@ -45,18 +45,11 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
     return tuple(names or there)
 
 
-def describe_streams(js: JetStream, names: Collection[str]) -> list[Row]:
-    """Return a row for each of these streams that exists."""
+def describe_streams(js: JetStream, names: Collection[str], row_of: Callable[[Listed], Row]) -> list[Row]:
+    """Return a row for each of these streams that exists, as ``row_of`` makes it."""
     listed, wanted = all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
-        return [stream_row(each) for each in listed if each.name in wanted]
-
-
-def describe_buckets(js: JetStream, names: Collection[str]) -> list[Row]:
-    """Return a row for each KV bucket among these streams."""
-    listed, wanted = all_streams(js), frozenset(names)
-    with bad_answer_is_protocol_error(Api.STREAM_LIST):
-        return [bucket_row(each) for each in listed if each.name in wanted and bucket_of(each.name)]
+        return [row_of(each) for each in listed if each.name in wanted]
 
 
 def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:

@@ -18,14 +18,14 @@ from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.tables.inventory import (
     choose_streams,
     count_subjects,
-    describe_buckets,
     describe_consumers,
     describe_streams,
     find_messages,
 )
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
-from spark_nats.kinds.tables.wire import Row
+from spark_nats.kinds.tables.wire import Row, bucket_row, stream_row
 from spark_nats.options.hints import naming_options
+from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
@@ -88,9 +88,9 @@ class NatsTableReader(DataSourceReader):
             return lease.ask(lambda connection: question(JetStream(connection, options.api_prefix)))
 
         if options.table == STREAMS:
-            yield ask(partial(describe_streams, names=streams))
+            yield ask(partial(describe_streams, names=streams, row_of=stream_row))
         elif options.table == BUCKETS:
-            yield ask(partial(describe_buckets, names=streams))
+            yield ask(partial(describe_streams, names=[*filter(bucket_of, streams)], row_of=bucket_row))
         for i in range(0, len(streams), STREAMS_AT_ONCE):
             some = streams[i : i + STREAMS_AT_ONCE]
             if options.table == CONSUMERS:

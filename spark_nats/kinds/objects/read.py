@@ -83,10 +83,9 @@ class _Contents:
         schema = arrow_schema(self._schema)
         some: list[dict[str, Any]] = []
         size = 0
-        for row in rows:
-            if row is not None:
-                some.append(_columns(*row))
-                size += len(row[1] or b"")
+        for found, content in filter(None, rows):
+            some.append(_columns(found, content))
+            size += len(content or b"")
             if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(some, schema)
                 some, size = [], 0
@@ -121,8 +120,8 @@ class NatsObjectReader(DataSourceReader):
             subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
-        count = min(options.min_partitions, len(subjects))
-        cut = [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)] or [ObjectsPartition(())]
+        count = max(1, min(options.min_partitions, len(subjects)))
+        cut = [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
         return sent(cut, options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -123,20 +123,17 @@ def read_content(
     now = found
     for _ in range(MAX_TIMES):
         target = _target(js, now)
-        if isinstance(target, StoredObject):
-            check(target)
-            content = _content(js, target, retries)
-            if isinstance(content, bytes):
-                return now, content
-            said = conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content)
-            seen = _again(js, target)
-            if seen is not None and seen.info == target.info:
-                lost(said)
-                return now, None
-        elif target:
-            lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
+        if not isinstance(target, StoredObject):
+            if target:
+                lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
             return now, None
-        else:
+        check(target)
+        content = _content(js, target, retries)
+        if isinstance(content, bytes):
+            return now, content
+        seen = _again(js, target)
+        if seen is not None and seen.info == target.info:
+            lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
             return now, None
         latest = _again(js, now)
         if latest is None:

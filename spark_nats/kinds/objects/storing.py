@@ -9,16 +9,12 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Transient
 from spark_nats.errors import InvalidRowError, JetStreamError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream, store
-from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
-from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
@@ -28,17 +24,6 @@ from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
 """Maximum number of chunks that are sent before the stream has acknowledged them."""
-
-
-def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> StreamInfo:
-    """Return the state of a store's stream, which is created with a configuration if it is missing.
-
-    Raises:
-        StreamNotFoundError: the store does not exist, and there is no configuration.
-        NatsError: the request failed.
-    """
-    with naming_store(js, store):
-        return create_stream(js, config) if config else stream_info(js, wire.stream_of_store(store))
 
 
 class Putting:
@@ -82,9 +67,8 @@ class Putting:
         described = replace(self._info, nuid=nuid, size=len(content), chunks=len(chunks), digest=digest)
         description = wire.encode_description(described, self._store, size)
         rollup = encode_block({**guard, ROLLUP: OF_SUBJECT})
-        if len(rollup) + len(description) > room:
-            bytes_ = len(rollup) + len(description)
-            problem = f"its description and headers take {bytes_} bytes, and the server's max_payload is {room}"
+        if (taken := len(rollup) + len(description)) > room:
+            problem = f"its description and headers take {taken} bytes, and the server's max_payload is {room}"
             raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
         self._stale.add(nuid)
         subject = wire.chunk_subject(self._store, nuid)
@@ -111,9 +95,8 @@ class Putting:
     def _former(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the present description of the object, if there is one, and note its chunks."""
         with naming_store(js, self._store):
-            (message,) = ask(
-                js, [MessageAt(self._stream, None, wire.description_subject(self._store, self._info.name))]
-            )
+            subject = wire.description_subject(self._store, self._info.name)
+            (message,) = ask(js, [MessageAt(self._stream, None, subject)])
         try:
             former = wire.read_description(message.payload) if message else None
         except ValueError:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from spark_nats.errors import InvalidRowError
 from spark_nats.kinds.objects.conditions import OBJECT_UNFIT
 from spark_nats.kinds.objects.options import ObjectWriteOptions
+from spark_nats.kinds.objects.wire import ObjectInfo, stream_of_store
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.write.schema import Columns, check_columns
 from spark_nats.kinds.streams.write.sink import Sink
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_nats.client.connection import Connection
-    from spark_nats.kinds.objects.wire import ObjectInfo
 
 COLUMNS = Columns(
     where="an object store",
@@ -71,11 +71,14 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
     """
     from spark_nats.client.pool import borrow
     from spark_nats.jetstream.api import JetStream
-    from spark_nats.kinds.objects.storing import open_store
+    from spark_nats.jetstream.creating import create_stream
+    from spark_nats.jetstream.views import stream_info
+    from spark_nats.kinds.objects.reading import naming_store
     from spark_nats.kinds.streams.write.checks import refuse_mirror
 
-    with borrow(options.connection) as connection:
-        refuse_mirror(open_store(JetStream(connection, options.api_prefix), options.store, options.create))
+    store, config = options.store, options.create
+    with borrow(options.connection) as connection, naming_store(js := JetStream(connection, options.api_prefix), store):
+        refuse_mirror(create_stream(js, config) if config else stream_info(js, stream_of_store(store)))
 
 
 def write_objects(
@@ -109,8 +112,6 @@ def write_objects(
 
 def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
     """Return the object of a row, and its content, which is None for a link or a deletion."""
-    from spark_nats.kinds.objects.wire import ObjectInfo
-
     name, content = row["name"], row["content"]
     if not name:
         raise InvalidRowError(OBJECT_UNFIT(name=f"of row {number}", problem="its name is null or empty"))

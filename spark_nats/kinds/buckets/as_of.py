@@ -100,16 +100,6 @@ def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> M
     return held
 
 
-def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
-    """Return the last revision that was stored up to a time; 0 when there was none.
-
-    Times are compared in microseconds, as rows have them. If the bucket no longer keeps the revisions after that one,
-    the result is the last of them that may have been stored by then.
-    """
-    later = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
-    return first_sequence_since(js, info.name, later, info.first_sequence, info.last_sequence + 1) - 1
-
-
 @dataclass(frozen=True)
 class SnapshotPartition(KeysPartition):
     """What one partition reads at a known moment.
@@ -145,7 +135,9 @@ class NatsMomentReader(NatsBucketReader):
             if info.time and moment > time_of(info.time):
                 now = text_of(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
-            return revision_at(js, info, moment)
+            # Rows have times in microseconds. Removed revisions count if they may have been stored by then.
+            later = ((moment - EPOCH) // timedelta(microseconds=1) + 1) * 1000
+            return first_sequence_since(js, info.name, later, info.first_sequence, info.last_sequence + 1) - 1
         revision = int(moment or 0)
         if revision > info.last_sequence:
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
@@ -283,9 +275,10 @@ class LatestReader:
             self._parts += 1
             if self._parts > MAX_PARTS:
                 raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MAX_PARTS))
+            few = last - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
             if last < self._reached:  # from a leader that was stopped for some time and lags
                 wait_a_moment(js)
-            elif self._is_one_get(js, info):
+            elif few and info.allows_direct_gets and are_available(js, self._what.stream):
                 yield from self._read_one_get(js, last)
             else:
                 self._part, self._found = self._range(last), 0
@@ -295,10 +288,6 @@ class LatestReader:
         if info.created != self._what.created:
             raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
         return info
-
-    def _is_one_get(self, js: JetStream, info: StreamInfo) -> bool:
-        small = info.last_sequence - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
-        return small and info.allows_direct_gets and are_available(js, self._what.stream)
 
     def _range(self, last: int) -> RangeReader:
         # Without filters, because it must be known whether each sequence exists.

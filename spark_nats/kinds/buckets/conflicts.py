@@ -66,7 +66,8 @@ class Conflicts:
             # The key was deleted. To create it again, the row must expect the revision of the deletion (ADR-8), or 0
             # when that has expired.
             self._again.add(conflict.row)
-            return Resolution(header=_expecting(conflict.header, named, actual))
+            before, after = (f"\r\n{EXPECTED_REVISION}: {each}\r\n".encode() for each in (named, actual))
+            return Resolution(header=conflict.header.replace(before, after))
         if self._skips:
             logger.debug("row %d (key %r) is skipped: %s", conflict.row, key, conflict.reason)
             return Resolution()
@@ -88,9 +89,3 @@ class Conflicts:
                 return True
             sequence = message.sequence
         return False
-
-
-def _expecting(header: bytes, named: str, revision: int) -> bytes:
-    """Return a header block that expects ``revision`` instead of ``named``."""
-    before, after = (f"\r\n{EXPECTED_REVISION}: {expected}\r\n".encode() for expected in (named, revision))
-    return header.replace(before, after)

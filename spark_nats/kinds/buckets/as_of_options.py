@@ -15,8 +15,8 @@ def read_moment(text: str) -> int | datetime | str:
     """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``; ValueError for anything else."""
     if text.lower() == values.LATEST:
         return values.LATEST
-    if text.isascii() and text.isdigit() and int(text[:30]) > 0:
-        return int(text[:30])
+    if text.isascii() and text.isdigit() and (revision := int(text[:30])) > 0:
+        return revision
     try:
         if not re.fullmatch("[+-]?[0-9]*", text):
             return values.read_timestamp(text)

@@ -78,19 +78,24 @@ class _Contents:
             return found, None
         return self.ask(lease, lambda js: read(js, found, self._check, self._lost, lease.retries))
 
-    def batches(self, rows: Iterable[Row | None]) -> Iterator[pa.RecordBatch]:
-        """Return rows in batches, without None; the row that reaches :data:`BATCH_BYTES` is the last of its batch."""
-        schema = arrow_schema(self._schema)
-        some: list[dict[str, Any]] = []
-        size = 0
-        for found, content in filter(None, rows):
-            some.append(_columns(found, content))
-            size += len(content or b"")
-            if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
+    def batches(self, rows: Callable[[Lease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
+        """Return in batches the rows that ``rows`` reads over a lease, without None.
+
+        The row that reaches :data:`BATCH_BYTES` is the last of its batch.
+        """
+        options, what = self._options, f"reading object store {self._options.store}"
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            schema = arrow_schema(self._schema)
+            some: list[dict[str, Any]] = []
+            size = 0
+            for found, content in filter(None, rows(lease)):
+                some.append(_columns(found, content))
+                size += len(content or b"")
+                if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
+                    yield pa.RecordBatch.from_pylist(some, schema)
+                    some, size = [], 0
+            if some:
                 yield pa.RecordBatch.from_pylist(some, schema)
-                some, size = [], 0
-        if some:
-            yield pa.RecordBatch.from_pylist(some, schema)
 
     def ask(self, lease: Lease, question: Callable[[JetStream], T]) -> T:
         """Return the answer to a request of a task."""
@@ -129,13 +134,9 @@ class NatsObjectReader(DataSourceReader):
 
         After a lost connection, the task connects again and reads the current object from its beginning.
         """
-        if not isinstance(partition, ObjectsPartition):
-            return
-        options = self._options
-        partition.arrive(options.connection)
-        what = f"reading object store {options.store}"
-        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
-            yield from self._contents.batches(self._rows(lease, partition.subjects))
+        if isinstance(partition, ObjectsPartition):
+            partition.arrive(self._options.connection)
+            yield from self._contents.batches(partial(self._rows, subjects=partition.subjects))
 
     def _rows(self, lease: Lease, subjects: tuple[str, ...]) -> Iterator[Row | None]:
         for i in range(0, len(subjects), OBJECTS_AT_ONCE):
@@ -156,11 +157,9 @@ class NatsObjectStreamReader(NatsStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor: first the descriptions of objects, then their content."""
-        objects = self._objects
+        contents = self._contents
         found = [each for batch in super().read(partition) for each in self._described(batch)]
-        what = f"reading object store {objects.store}"
-        with naming_options(), leased(objects.connection, objects.retries, what, waits=False) as lease:
-            yield from self._contents.batches(self._contents.row(read_version, each, lease) for each in found)
+        yield from contents.batches(lambda lease: (contents.row(read_version, each, lease) for each in found))
 
     @naming_options()
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:

@@ -6,7 +6,7 @@ A link and a deletion have no chunks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -55,7 +55,7 @@ class Putting:
         nuid = clock.token(11)  # 22 characters, as those of other clients
         former = self._former(js)
         if self._info.deleted and (former is None or former.deleted):
-            self._purge_stale(js)  # an earlier attempt may have deleted the object, and not come to its chunks
+            self._purge(js, self._stale)  # an earlier attempt may have deleted the object, and not come to its chunks
             return
         room = js.connection.info.max_payload or wire.CHUNK_BYTES
         guard = {EXPECTED_STREAM: self._stream}
@@ -78,19 +78,16 @@ class Putting:
             self._publish(js, [(wire.description_subject(self._store, self._info.name), description, rollup)])
         except PublishError:
             with contextlib.suppress(NatsError):
-                self._purge(js, nuid)
+                self._purge(js, {nuid})
             raise
         self._stale.discard(nuid)
-        self._purge_stale(js)
+        self._purge(js, self._stale)
 
-    def _purge_stale(self, js: JetStream) -> None:
-        for stale in sorted(self._stale):
-            self._purge(js, stale)
-
-    def _purge(self, js: JetStream, nuid: str) -> None:
+    def _purge(self, js: JetStream, nuids: Iterable[str]) -> None:
         """Purge chunks that belong to no object."""
-        js.request(Api.STREAM_PURGE, self._stream, body={"filter": wire.chunk_subject(self._store, nuid)})
-        self._stale.discard(nuid)
+        for nuid in sorted(nuids):
+            js.request(Api.STREAM_PURGE, self._stream, body={"filter": wire.chunk_subject(self._store, nuid)})
+            self._stale.discard(nuid)
 
     def _former(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the present description of the object, if there is one, and note its chunks."""

@@ -129,9 +129,8 @@ class NatsMomentReader(NatsBucketReader):
         if isinstance(moment, datetime):
             made = time_of(nanoseconds_of(info.created) or 0)
             if moment < made:
-                raise OptionError(
-                    conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
-                )
+                said = conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
+                raise OptionError(said)
             if info.time and moment > time_of(info.time):
                 now = text_of(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
@@ -402,18 +401,15 @@ class RevisionReader:
             self._note_unnamed(js)
         unknown = self._unknown_unnamed(history)
         self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
-        losses = []
-        if self._last < self.revision and not self._what.keys:
-            losses.append(conditions.REVISION_NOT_KEPT(bucket=self._what.bucket, revision=self.revision))
+        losses, bucket, revision = [], self._what.bucket, self.revision
+        if self._last < revision and not self._what.keys:
+            losses.append(conditions.REVISION_NOT_KEPT(bucket=bucket, revision=revision))
         if self.doubtful:
             keys, key = len(self.doubtful), min(self.doubtful).split(b".", 2)[-1].decode("utf-8", "replace")
-            losses.append(
-                conditions.KEYS_NOT_KEPT(
-                    bucket=self._what.bucket, revision=self.revision, keys=keys, key=key, history=history
-                )
-            )
+            said = conditions.KEYS_NOT_KEPT(bucket=bucket, revision=revision, keys=keys, key=key, history=history)
+            losses.append(said)
         if info.max_age is not None or info.config.get("subject_delete_marker_ttl"):
-            losses.append(conditions.ENTRIES_EXPIRED(bucket=self._what.bucket, revision=self.revision))
+            losses.append(conditions.ENTRIES_EXPIRED(bucket=bucket, revision=revision))
         self.losses = tuple(losses)
 
     def _note_counts(self, js: JetStream) -> None:
@@ -468,9 +464,8 @@ class RevisionReader:
 
         The entry that was read of a key is right unless writes during the read made the key lose entries.
         """
-        was_read = frozenset(
-            chain.from_iterable(each.filter(booleans(_are_unnamed(each))).to_pylist() for each in self._delivered)
-        )
+        unnamed = (each.filter(booleans(_are_unnamed(each))) for each in self._delivered)
+        was_read = frozenset(chain.from_iterable(each.to_pylist() for each in unnamed))
         for subject, (last, revisions, replaces) in self._unnamed.items():
             unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
             if not unchanged and may_have_lost(revisions, replaces, history):

@@ -301,16 +301,14 @@ class BucketReader:
         A name that may stand for several keys always counts, because it is not known whether these were yielded.
         """
         patterns = self._filters or (key_filter(">"),)
-        there = [each for pattern in patterns for each in subjects_of(js, self._stream, pattern)]
+        subjects = texts([each for pattern in patterns for each in subjects_of(js, self._stream, pattern)])
         delivered = pa.chunked_array(self._delivered, pa.binary())
-        subjects = texts(there)
-        new = ~flags_of(pc.is_in(subjects.cast(pa.binary()), delivered)) | flags_of(
-            pc.match_substring(subjects, REPLACED)
-        )
-        found = [there[i] for i in np.flatnonzero(new).tolist() if self._sought is None or there[i] in self._sought]
+        old = flags_of(pc.is_in(subjects.cast(pa.binary()), delivered))
+        replaced = flags_of(pc.match_substring(subjects, REPLACED))
+        found = subjects.filter(booleans(~old | replaced)).to_pylist()
         if self._sought is None:
             self._sought = frozenset(found)
-        return found
+        return [each for each in found if each in self._sought]
 
 
 def _has_replaced(names: Iterable[str]) -> bool:

@@ -16,7 +16,7 @@ _OPERATIONS = texts([PUT, DELETE, PURGE])
 _PUT, _DELETE, _PURGE = _OPERATIONS
 _NULL = pa.nulls(1, pa.string())[0]
 _EMPTY = byte_strings([b""])[0]
-_NONE = integers(np.array([-1]))[0]
+_NO_REVISION = integers(np.array([-1]))[0]
 _NO_TTL = (
     "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
     "before it would come back (ADR-48)"
@@ -46,9 +46,9 @@ def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Re
     refuse("value", breaking(~is_put & (lengths_of(values) > 0), rule))
     if "ttl" in columns:
         revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
-        creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
-        may_age = creates | flags_of(pc.equal(operations, _PURGE))
-        refuse("ttl", breaking(flags_of(columns["ttl"].is_valid()) & ~may_age, _NO_TTL))
+        creates = is_put & (values_of(revisions.fill_null(_NO_REVISION)) == 0)
+        may_expire = creates | flags_of(pc.equal(operations, _PURGE))
+        refuse("ttl", breaking(flags_of(columns["ttl"].is_valid()) & ~may_expire, _NO_TTL))
     found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
     found["subject"] = pc.binary_join_element_wise(texts([prefix])[0], keys, texts([""])[0])
     found["payload"] = values.fill_null(_EMPTY)

@@ -89,9 +89,8 @@ def described_by(store: str, subject: str, payload: bytes, time: int, sequence: 
     try:
         return StoredObject(store, subject, wire.read_description(payload), time, sequence)
     except ValueError as error:
-        raise ProtocolError(
-            conditions.OBJECT_NOT_DESCRIBED(name=wire.name_of(subject), store=store, reason=error)
-        ) from None
+        said = conditions.OBJECT_NOT_DESCRIBED(name=wire.name_of(subject), store=store, reason=error)
+        raise ProtocolError(said) from None
 
 
 def read_content(
@@ -131,11 +130,11 @@ def read_content(
         content = _content(js, target, retries)
         if isinstance(content, bytes):
             return now, content
-        seen = _again(js, target)
+        seen = _described_now(js, target)
         if seen is not None and seen.info == target.info:
             lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
             return now, None
-        latest = _again(js, now)
+        latest = _described_now(js, now)
         if latest is None:
             return None
         now = latest
@@ -164,7 +163,7 @@ def read_version(
         content = _content(js, found, retries)
         if isinstance(content, bytes):
             return found, content
-        latest = _again(js, found)
+        latest = _described_now(js, found)
         if latest is not None and latest.info == found.info:
             lost(conditions.OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
         return found, None
@@ -172,7 +171,7 @@ def read_version(
     return (found, None) if linked is None or linked[0].sequence != found.sequence else linked
 
 
-def _again(js: JetStream, found: StoredObject) -> StoredObject | None:
+def _described_now(js: JetStream, found: StoredObject) -> StoredObject | None:
     """Return the object as it is described now; None when it is deleted or missing."""
     return next(iter(describe_objects(js, found.store, [found.subject])), None)
 
@@ -202,8 +201,8 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
         stream = stream_info(js, wire.stream_of_store(found.store))
         first, end = stream.first_sequence, stream.last_sequence + 1
         subject = wire.chunk_subject(found.store, info.nuid)
-        all_of_it = Range(stream.name, stream.created, first, end, (subject,), removed=Removed.NO_LOSS)
-        for delivered in RangeReader(all_of_it, limit=info.chunks, retries=retries).read(js):
+        chunk_range = Range(stream.name, stream.created, first, end, (subject,), removed=Removed.NO_LOSS)
+        for delivered in RangeReader(chunk_range, limit=info.chunks, retries=retries).read(js):
             chunks += delivered.messages.payloads().to_pylist()
             size = sum(map(len, chunks))
             if size > info.size:
@@ -218,6 +217,5 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Make errors about a missing stream name this object store, and others with similar names."""
-    return naming_its_kind(
-        js, name, wire.descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
-    )
+    missing = partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
+    return naming_its_kind(js, name, wire.descriptions("*"), store_of, missing)

@@ -84,7 +84,7 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
     named = [each for each in streams if not name_violation(each)]
     for stream, state in zip(named, ask_each(js, [StateOf(each) for each in named]), strict=True):
         if isinstance(state, NatsError):
-            rows += _unasked(stream, state)
+            rows += _problem_of(stream, state)
         elif state.messages:
             holding.append(stream)
     return holding, rows
@@ -98,7 +98,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
     try:
         counts = [subjects_of(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
-        return iter(_unasked(stream, error))
+        return iter(_problem_of(stream, error))
     warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
         {"stream": stream, "subject": subject, "messages": fitting(messages)}
@@ -107,7 +107,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
     )
 
 
-def _unasked(stream: str, error: NatsError) -> list[Row]:
+def _problem_of(stream: str, error: NatsError) -> list[Row]:
     """Return the row of a stream that cannot be queried now, or no row if it is gone; raise any other error."""
     if isinstance(error, StreamNotFoundError):
         return []

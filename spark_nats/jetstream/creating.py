@@ -45,7 +45,9 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
         if error.err_code == ErrCode.INVALID_JSON:
-            raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(error.description))) from None
+            raise error.with_context(
+                STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(config, error.description))
+            ) from None
         raise
     # Older servers silently leave out fields that they do not know.
     return _compared(info, config, STREAM_MADE_OTHERWISE)
@@ -61,11 +63,11 @@ def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) ->
     return info
 
 
-def _refused(description: str) -> str:
+def _refused(config: dict[str, Any], description: str) -> str:
     """Return in plain words why a server rejects a configuration; the server's own text is its JSON parser's."""
     unknown = re.search(r'unknown field "([^"]*)"', description)
     if unknown is None:
         return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
-    near = nearest_field(unknown[1])
+    near = nearest_field(unknown[1], config)
     hint = f"; did you mean {near!r}?" if near else ""
     return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"

@@ -102,7 +102,7 @@ def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
 def positive_at(document: Any, *path: str) -> int | None:
     """Return an integer above zero; None for anything else, which stands for no limit."""
     value = value_at(document, *path)
-    return value if isinstance(value, int) and value > 0 else None
+    return value if type(value) is int and value > 0 else None
 
 
 def boolean_at(document: Any, *path: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
@@ -46,6 +46,13 @@ _FIELDS: dict[str, Any] = {
     "republish": {"src": str, "dest": str, "headers_only": bool},
     "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
     "metadata": dict,
+}
+# What a server takes a field to be that has no value, zero or a negative number.
+_DEFAULTS = {
+    **dict.fromkeys(_LIMITS, -1),
+    **dict.fromkeys(("num_replicas", "first_seq"), 1),
+    "compression": "none",
+    "persist_mode": "default",
 }
 _OTHER_NAMES = {"replicas": "num_replicas"}  # what the ``nats`` command and buckets call a field
 _OF_BUCKETS = {  # what ADR-8 calls fields, and what streams call them; the other fields have the same names
@@ -108,17 +115,38 @@ def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
     """Return the kind of a field; None for one that a newer server may know, ValueError for one that is misspelt."""
     if name in fields:
         return fields[name]
-    if near := nearest_field(name, fields, 0.85):
+    if near := _nearest(name, fields, 0.85):
         raise ValueError(f"has the field {shown!r}, which streams do not have; did you mean {near!r}?")
     return None
 
 
-def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.6) -> str | None:
+def nearest_field(name: str, config: Mapping[str, Any]) -> str | None:
+    """Return what a field of a configuration may mean that a server does not know; None when nothing is similar.
+
+    Only fields of the same object are similar. A field that is known here is not misspelt: the server is older.
+    """
+    places = (fields for fields, values in _objects_in(config, _FIELDS) if name in values and name not in fields)
+    fields = next(places, None)
+    return _nearest(name, fields, 0.6) if fields else None
+
+
+def _objects_in(value: Any, kind: Any) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
+    """Yield the objects in a value whose fields are known, each after these fields."""
+    if isinstance(kind, list) and isinstance(value, list):
+        for each in value:
+            yield from _objects_in(each, kind[0])
+    elif isinstance(kind, dict) and isinstance(value, Mapping):
+        yield kind, value
+        for name in kind.keys() & value.keys():
+            yield from _objects_in(value[name], kind[name])
+
+
+def _nearest(name: str, fields: Mapping[str, Any], cutoff: float) -> str | None:
     """Return the field most similar to an unknown name; None when none has a similarity of ``cutoff`` (0 to 1)."""
     from difflib import get_close_matches  # imported only here, where time does not matter
 
-    near = get_close_matches(name.lower(), [*fields, *_OTHER_NAMES], n=1, cutoff=cutoff)
-    return near[0] if near else None
+    names = [*fields, *(_OTHER_NAMES if fields is _FIELDS else ())]
+    return next(iter(get_close_matches(name.lower(), names, n=1, cutoff=cutoff)), None)
 
 
 def _read(shown: str, kind: Any, value: Any) -> Any:
@@ -190,20 +218,27 @@ def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[s
 
 
 def _same(field: str, asked: Any, has: Any) -> bool:
-    """Return whether a value is the requested one; servers leave values out, and fill in what was left to them."""
-    if field in _LIMITS:
-        return max(asked or -1, -1) == max(has or -1, -1)
-    if field in ("num_replicas", "first_seq"):
-        return max(asked or 1, 1) == max(has or 1, 1)
-    if field == "opt_start_time" or (field == "duplicate_window" and not asked):
+    """Return whether a value is the requested one; servers leave values out, and fill in what was left to them.
+
+    ``field`` is empty where a value belongs to no field of streams that is compared in its own way.
+    """
+    if asked == has or field == "opt_start_time" or (field in ("duplicate_window", "subjects") and not asked):
         return True
+    if field in _DEFAULTS:
+        default = _DEFAULTS[field]
+        asked, has = (default if not each or (_is(int, each) and each < 0) else each for each in (asked, has))
     if isinstance(asked, dict):
         fields = has if isinstance(has, dict) else {}
-        return all(_same(name, value, fields.get(name)) for name, value in asked.items())
-    if isinstance(asked, list):
+        is_source = field in ("mirror", "sources")
+        return all(_same(name if is_source else "", value, fields.get(name)) for name, value in asked.items())
+    if isinstance(asked, list):  # in any order
         there = has if isinstance(has, list) else []
-        return len(asked) == len(there) and all(any(_same("", one, other) for other in there) for one in asked)
-    return asked == has or not (asked or has) or (asked in ("default", "none") and not has)
+        return (
+            len(asked) == len(there)
+            and all(any(_same(field, one, other) for other in there) for one in asked)
+            and all(any(_same(field, one, other) for one in asked) for other in there)
+        )
+    return asked == has or not (asked or has)
 
 
 def _shown(field: str, value: Any) -> str:

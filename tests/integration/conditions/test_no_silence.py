@@ -123,6 +123,9 @@ def test_what_the_server_does_not_know_is_said_in_our_words(nats_server: Server,
     assert told(max_messages=5) == (
         f"{cannot}the server knows no field 'max_messages' of a stream's configuration; did you mean 'max_msgs'?"
     )
+    assert told(sources=[{"name": "A", "subject": "a"}]) == (
+        f"{cannot}the server knows no field 'subject' of a stream's configuration; did you mean 'filter_subject'?"
+    )
     assert told(quantum=5) == f"{cannot}the server knows no field 'quantum' of a stream's configuration"
     assert told(compression="zip") == (
         f"{cannot}the server does not take its configuration (unknown compression algorithm)"

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_nats.protocol.documents import bytes_at, integers_at, parse_document, parse_object, string_at, time_at
+from spark_nats.protocol.documents import (
+    bytes_at,
+    integers_at,
+    parse_document,
+    parse_object,
+    positive_at,
+    string_at,
+    time_at,
+)
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -104,3 +112,9 @@ def test_names_in_which_a_server_has_replaced_bytes_keep_all_their_values(pairs:
         for name in document:
             values = [value for other, value in pairs if other == name]
             assert integers_at(document, name) == (values if "\ufffd" in name else values[-1:])
+
+
+@pytest.mark.parametrize("value", [None, True, False, 0, -1, 1.5, "5", [5]])
+def test_what_is_no_positive_integer_is_no_limit(value: Any) -> None:
+    assert positive_at({"limit": value}, "limit") is None
+    assert positive_at({"limit": 5}, "limit") == 5

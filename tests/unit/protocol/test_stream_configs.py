@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.protocol.keyvalue import bucket_config
-from spark_nats.protocol.stream_configs import RequestedConfig, differences, nanoseconds, read_config
+from spark_nats.protocol.stream_configs import RequestedConfig, differences, nanoseconds, nearest_field, read_config
 
 HOUR = 3600 * 10**9
 
@@ -57,6 +57,7 @@ def test_replicas_are_understood() -> None:
 def test_a_field_that_only_a_newer_server_may_know_is_left_to_the_server() -> None:
     config = read_config({"quantum_storage": {"qubits": "many"}, "placement": {"orbit": "low"}})
     assert config == {"quantum_storage": {"qubits": "many"}, "placement": {"orbit": "low"}}
+    assert read_config({"placement": {"replica": 1}})  # the most similar field is not one of a placement
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -85,6 +86,25 @@ def test_what_no_server_takes_is_said_in_our_words(document: dict[str, Any], sai
     with pytest.raises(ValueError) as raised:
         read_config(document)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "near"),
+    [
+        ({"max_messages": 5}, "max_messages", "max_msgs"),
+        ({"Replica": 1}, "Replica", "replicas"),
+        ({"quantum": 5}, "quantum", None),
+        ({"sources": [{"name": "A"}, {"name": "B", "subject": "x"}]}, "subject", "filter_subject"),
+        ({"mirror": {"external": {"subjects": "x"}}}, "subjects", None),
+        ({"placement": {"replicas": 3}}, "replicas", None),
+        ({"clusters": "c"}, "clusters", None),
+        ({"allow_batched": True}, "allow_batched", None),  # is known here, but not to an older server
+    ],
+)
+def test_a_field_that_a_server_does_not_know_may_mean_a_field_of_the_same_object(
+    config: dict[str, Any], name: str, near: str | None
+) -> None:
+    assert nearest_field(name, config) == near
 
 
 ANYTHING = st.recursive(
@@ -145,8 +165,9 @@ ACTUAL: dict[str, Any] = {
         {"max_msgs": 0, "max_bytes": -1, "num_replicas": 0, "max_consumers": 0, "first_seq": 0},
         {"description": "", "no_ack": False, "persist_mode": "default", "compression": "none"},
         {"metadata": {"owner": "us"}, "placement": {"tags": ["b", "a"]}},
+        {"sources": [{"name": "A", "opt_start_time": "2026-01-01T00:00:00Z"}, {"name": "B"}]},
         {"sources": [{"name": "B"}, {"name": "A"}], "consumer_limits": {"max_ack_pending": 0}},
-        {"subject_delete_marker_ttl": "0s", "republish": None},
+        {"subject_delete_marker_ttl": "0s", "republish": None, "subjects": []},
     ],
 )
 def test_what_says_the_same_in_other_words_is_no_difference(document: dict[str, Any]) -> None:
@@ -161,10 +182,16 @@ def test_what_says_the_same_in_other_words_is_no_difference(document: dict[str, 
         ({"max_age": "1500ms"}, "max_age (has 1h, asked 1500ms)"),
         ({"replicas": 3}, "replicas (has 1, asked 3)"),
         ({"subjects": ["a.>"]}, "subjects (has a.> b.>, asked a.>)"),
+        ({"subjects": ["a.>", "a.>"]}, "subjects (has a.> b.>, asked a.> a.>)"),
+        ({"sources": [{"name": "A"}, {"name": "A", "filter_subject": "x"}]}, "sources (has "),
         ({"max_msgs": 5}, "max_msgs (has no limit, asked 5)"),
         ({"retention": "workqueue"}, "retention (has limits, asked workqueue)"),
         ({"allow_atomic": True}, "allow_atomic (has none, asked true)"),
         ({"metadata": {"owner": "you"}}, "asked {"),
+        ({"metadata": {"team": "none"}}, "asked {"),
+        ({"metadata": {"max_msgs": "5"}}, "asked {"),
+        ({"metadata": {"opt_start_time": "now"}}, "asked {"),
+        ({"description": "default"}, "description (has none, asked default)"),
         ({"quantum": 1}, "quantum (has none, asked 1)"),
         ({"duplicate_window": "1ms"}, "duplicate_window (has 2m, asked 1ms)"),
     ],

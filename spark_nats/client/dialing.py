@@ -45,17 +45,14 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     refused = [error for _, error in failures if isinstance(error, AuthorizationError)]
     if len(failures) == len(refused) == 1:
         raise refused[0]
+    transient = [error.transient if isinstance(error, NatsError) else Transient.ALWAYS for _, error in failures]
     hints = [hint for _, error in failures if isinstance(error, NatsError) for hint in error.hints]
     kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
     raise kind(
         condition(failures="; ".join(_failure(server, error) for server, error in failures)),
         failures=[error for _, error in failures],
-        transient=None if refused else max(_transience(error) for _, error in failures),
+        transient=None if refused else max(transient),
     ).advising(*(dict.fromkeys(hints) or [Hint.SERVERS]))
-
-
-def _transience(error: Exception) -> Transient:
-    return error.transient if isinstance(error, NatsError) else Transient.ALWAYS
 
 
 def _failure(server: Server, error: Exception) -> str:

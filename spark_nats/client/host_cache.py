@@ -210,10 +210,15 @@ def _read(name: str, directory: int) -> bytes:
 
 def _write(name: str, text: str, directory: int) -> None:
     """Write a text to a file, which appears or changes atomically."""
+    os.rename(_draft(name, text.encode(), directory), name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _draft(name: str, data: bytes, directory: int) -> str:
+    """Write bytes to a new file, and return its name."""
     draft = f"draft.{clock.token(8)}.{name}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
-        file.write(text.encode())
-    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+        file.write(data)
+    return draft
 
 
 def _key(directory: int) -> bytes:
@@ -221,9 +226,7 @@ def _key(directory: int) -> bytes:
     try:
         return _read(_KEY, directory)
     except FileNotFoundError:
-        draft = f"{_KEY}.{clock.token(8)}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
-            file.write(secrets.token_bytes(32))
+        draft = _draft(_KEY, secrets.token_bytes(32), directory)
         try:
             with contextlib.suppress(FileExistsError):
                 os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)

@@ -49,6 +49,7 @@ class Link:
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
         self.server = server
         self.options = options
+        self._through_websocket = server.path is not None
         self._credentials = server.credentials or options.credentials
         self.closed = False
         self.lame_duck = False
@@ -76,10 +77,6 @@ class Link:
     def encrypted(self) -> bool:
         """Whether the connection uses TLS."""
         return self._transport.encrypted
-
-    @property
-    def _through_websocket(self) -> bool:
-        return self.server.path is not None
 
     # Handshake
 
@@ -118,15 +115,13 @@ class Link:
         try:
             if self._receive_until(lambda: self._session.greeted, deadline):
                 return
+            said = conditions.INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt)
+            failed: NatsError = NatsTimeoutError(said)
         except NatsConnectionError as error:
             if self._transport.encrypted:
                 raise
-            raise NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt)).advising(
-                *hints
-            ) from None
-        raise NatsTimeoutError(conditions.INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt)).advising(
-            *hints
-        )
+            failed = NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt))
+        raise failed.advising(*hints)
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:

@@ -7,7 +7,6 @@ the proxy's answer: a nats-server speaks first, and the proxy may send INFO toge
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
-from spark_nats.client.servers import Server, without_secrets
-from spark_nats.client.transport import UPSTREAM_FAILED, Transport, reason_of
+from spark_nats.client.servers import Server, address_of, without_secrets
+from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
 from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError
@@ -99,10 +98,8 @@ def proxy_of_environment(server: Server) -> Proxy | None:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = address_of(host)
+    return address.is_loopback if address else host == "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ class ByProxy:
             raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
 
 
-class ProxyLayer:
+class ProxyLayer(Layer):
     """The layer of a connection to a proxy: it passes bytes unchanged once the proxy has connected."""
 
     def __init__(self, proxy: Proxy, server: Server) -> None:
@@ -185,8 +182,7 @@ class ProxyLayer:
         if way not in ways:
             raise self._refused("it wants another login" if user else "it wants a login", final=True)
         if way == _WITH_PASSWORD:
-            login = bytes([_PASSWORD_VERSION, len(user)]) + user + bytes([len(password)]) + password
-            self._outgoing.append(login)
+            self._outgoing += [bytes([_PASSWORD_VERSION, len(user)]), user, bytes([len(password)]), password]
             _, status = yield from self._take(2)
             if status:
                 raise self._refused("user and password are wrong", final=True)
@@ -201,12 +197,10 @@ class ProxyLayer:
 
     def _address(self) -> bytes:
         """Return the encoded address of the server, or its name, which the proxy then looks up."""
-        try:
-            packed = ipaddress.ip_address(self._server.host).packed
-        except ValueError:
-            name = self._server.host.encode("idna")
-            return bytes([_BY_NAME, len(name)]) + name
-        return bytes([_BY_IPV4 if len(packed) == 4 else _BY_IPV6]) + packed
+        if address := address_of(self._server.host):
+            return bytes([_BY_IPV4 if address.version == 4 else _BY_IPV6]) + address.packed
+        name = self._server.host.encode("idna")
+        return bytes([_BY_NAME, len(name)]) + name
 
     def _take(self, size: int) -> Generator[bool, None, bytes]:
         while len(self._arrived) < size:
@@ -248,6 +242,3 @@ class ProxyLayer:
         """Return the bytes that are due to be sent."""
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)
-
-    def end(self) -> None:
-        """Do nothing: closing the socket is enough."""

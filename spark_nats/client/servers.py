@@ -39,7 +39,7 @@ class Server:
         A server that was announced by its IP address takes the name of the named server, if that has one, as in
         nats.go, because certificates are rarely for addresses.
         """
-        if self.led_from and _is_address(self.host) and not _is_address(self.led_from.host):
+        if self.led_from and address_of(self.host) and not address_of(self.led_from.host):
             return self.led_from.host
         return self.host
 
@@ -82,12 +82,12 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     return tuple(_parse(url, tls=True) for url in urls) if any(server.tls for server in servers) else servers
 
 
-def _is_address(host: str) -> bool:
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is; None when it is a name."""
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def without_secrets(url: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
 from spark_nats.client.servers import Server
-from spark_nats.client.transport import reason_of
+from spark_nats.client.transport import Layer, reason_of
 from spark_nats.conditions import client as conditions
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 
@@ -42,7 +42,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
-class TlsLayer:
+class TlsLayer(Layer):
     """TLS from bytes to bytes, without a socket.
 
     A server may put each message into its own record. Python's TLS socket makes two system calls for every record; this
@@ -104,9 +104,6 @@ class TlsLayer:
     def to_send(self) -> bytes:
         """Return the bytes that are due to be sent."""
         return self._outgoing.read()
-
-    def end(self) -> None:
-        """Do nothing: NATS needs no closing alert, closing the socket is enough."""
 
 
 def check_certificate_taken(error: OSError, server: Server) -> None:

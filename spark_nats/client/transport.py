@@ -35,7 +35,8 @@ class Layer(Protocol):
         """Return the bytes that are due to be sent."""
 
     def end(self) -> None:
-        """Queue the closing message of the layer, if its protocol has one."""
+        """Queue the closing message of the layer, if it needs one: for most, closing the socket is enough."""
+        return
 
 
 class Transport:

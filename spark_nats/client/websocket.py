@@ -26,7 +26,7 @@ from spark_nats.client.auth import blanked
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.tls import check_certificate_taken
-from spark_nats.client.transport import UPSTREAM_FAILED, Transport, reason_of
+from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Transient
 from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError
@@ -94,7 +94,7 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
         raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
 
-class WebSocketLayer:
+class WebSocketLayer(Layer):
     """A WebSocket from bytes to bytes, without a socket.
 
     The handshake invites the server to compress its frames. The layer does not compress its own: nats-server ends a

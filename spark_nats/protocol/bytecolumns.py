@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Arrow's default pool keeps tens of megabytes of freed pages, by which a Spark worker would grow.
 _POOL = pa.system_memory_pool()
-_NO_POSITIONS: Positions = np.empty(0, np.int64)
+NO_POSITIONS: Positions = np.empty(0, np.int64)
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
 _KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
 _LF = ord("\n")
@@ -49,7 +49,7 @@ def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
 def values_of(column: pa.Array) -> Positions:
     """Return the values of a column of 32 or 64 bit integers that has no nulls."""
     if len(column) == 0:
-        return _NO_POSITIONS
+        return NO_POSITIONS
     width = np.int32 if column.type == pa.int32() else np.int64
     values = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column)]
     return values.astype(np.int64)
@@ -162,7 +162,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
         2**63. The value of a span that is not a number is undefined.
     """
     if len(start) == 0:
-        return _NO_POSITIONS, np.empty(0, np.bool_)
+        return NO_POSITIONS, np.empty(0, np.bool_)
     if end.min() < 24:  # a load reaches back up to 24 bytes
         buffer = np.concatenate([np.zeros(24, np.uint8), buffer])
         start, end = start + 24, end + 24
@@ -237,7 +237,7 @@ def split(is_separator: Mask, offsets: Positions) -> Separators:
     """Find the separators of each row of a packed column, in which ``is_separator`` marks them."""
     rows = len(offsets) - 1
     if rows == 0:
-        return Separators(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS)
+        return Separators(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS)
     width = len(is_separator) // rows
     if width and (offsets[1:] - offsets[:-1] == width).all():
         # Rows of equal length often have the same layout, as acknowledgement subjects do: then one search is enough.
@@ -278,7 +278,7 @@ class Text(NamedTuple):
     """Byte strings as text."""
 
     values: pa.StringArray
-    replaced: Positions = _NO_POSITIONS  # rows with bytes that are not UTF-8, replaced by U+FFFD; rarely any
+    replaced: Positions = NO_POSITIONS  # rows with bytes that are not UTF-8, replaced by U+FFFD; rarely any
 
 
 def to_text(array: pa.BinaryArray) -> Text:

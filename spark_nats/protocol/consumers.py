@@ -8,8 +8,7 @@ from typing import Any
 
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, text_at
 
-_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
-INACTIVE_THRESHOLD = 60 * _SECOND
+INACTIVE_THRESHOLD = 60_000_000_000
 """Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
 _RELEASES = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 

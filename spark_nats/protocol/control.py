@@ -180,27 +180,27 @@ class ErrorKind(Enum):
 # How the texts of each kind begin, in lower case: those that the protocol lists, and a few more of the server's. The
 # first that fits counts.
 _ERRORS = {
-    "permissions violation": ErrorKind.PERMISSIONS,
-    "invalid subject": ErrorKind.REJECTED,
-    "invalid publish subject": ErrorKind.REJECTED,
-    "maximum subscriptions exceeded": ErrorKind.LIMITED,
-    "authorization timeout": ErrorKind.FATAL,  # the login took too long; the credentials may be right
-    "authentication timeout": ErrorKind.FATAL,
-    "authorization": ErrorKind.AUTHORIZATION,
-    "authentication": ErrorKind.AUTHORIZATION,
-    "user authentication": ErrorKind.AUTHORIZATION,
-    "account authentication": ErrorKind.AUTHORIZATION,
-    "maximum connections exceeded": ErrorKind.OVERLOADED,
-    "maximum account active connections exceeded": ErrorKind.OVERLOADED,
-    "connection throttling": ErrorKind.OVERLOADED,
-    "slow consumer": ErrorKind.OVERLOADED,
-    "maximum payload violation": ErrorKind.MISUSE,
-    "maximum control line exceeded": ErrorKind.MISUSE,
-    "unknown protocol operation": ErrorKind.MISUSE,
-    "invalid client protocol": ErrorKind.MISUSE,
-    "no responders requires headers support": ErrorKind.MISUSE,
-    "secure connection - tls required": ErrorKind.MISUSE,
-    "attempted to connect to": ErrorKind.MISUSE,
+    # the login took too long; the credentials may be right
+    ErrorKind.FATAL: ("authorization timeout", "authentication timeout"),
+    ErrorKind.PERMISSIONS: ("permissions violation",),
+    ErrorKind.REJECTED: ("invalid subject", "invalid publish subject"),
+    ErrorKind.LIMITED: ("maximum subscriptions exceeded",),
+    ErrorKind.AUTHORIZATION: ("authorization", "authentication", "user authentication", "account authentication"),
+    ErrorKind.OVERLOADED: (
+        "maximum connections exceeded",
+        "maximum account active connections exceeded",
+        "connection throttling",
+        "slow consumer",
+    ),
+    ErrorKind.MISUSE: (
+        "maximum payload violation",
+        "maximum control line exceeded",
+        "unknown protocol operation",
+        "invalid client protocol",
+        "no responders requires headers support",
+        "secure connection - tls required",
+        "attempted to connect to",
+    ),
 }
 
 
@@ -212,4 +212,4 @@ def error_text(argument: bytes) -> str:
 def error_kind(text: str) -> ErrorKind:
     """Return the kind of an -ERR by its text."""
     text = text.lower()
-    return next((kind for beginning, kind in _ERRORS.items() if text.startswith(beginning)), ErrorKind.FATAL)
+    return next((kind for kind, beginnings in _ERRORS.items() if text.startswith(beginnings)), ErrorKind.FATAL)

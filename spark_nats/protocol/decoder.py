@@ -102,7 +102,6 @@ def _messages(buffer: bytecolumns.Bytes, table: bytecolumns.Positions) -> Messag
     return Messages(buffer, start, *of_line, Span(header, payload), Span(payload, end))
 
 
-_NO_POSITIONS: bytecolumns.Positions = np.empty(0, np.int64)
 _NO_FRAMES: bytecolumns.Positions = np.empty((10, 0), np.int64)
 _NOTHING = _messages(np.empty(0, np.uint8), _NO_FRAMES)
 
@@ -213,10 +212,10 @@ class _Guess:
     def __init__(self, buffer: bytecolumns.Bytes, max_line: int, max_message: int) -> None:
         # The remaining candidates: their starts, whether their whole lines are valid, and their columns; and the
         # indexes of those that are not valid, or that the next candidate does not directly follow.
-        self._start: bytecolumns.Positions = _NO_POSITIONS
+        self._start: bytecolumns.Positions = bytecolumns.NO_POSITIONS
         self._good: bytecolumns.Mask = np.empty(0, np.bool_)
         self._table: bytecolumns.Positions = _NO_FRAMES
-        self._stops: bytecolumns.Positions = _NO_POSITIONS
+        self._stops: bytecolumns.Positions = bytecolumns.NO_POSITIONS
         # A line begins after each LF and ends before the next.
         feeds = np.concatenate([_BEFORE_FIRST, bytecolumns.rare_positions(buffer == _LF)])
         chosen = np.flatnonzero(np.diff(feeds) >= _MIN_LINE + 2)

@@ -42,18 +42,14 @@ def encode_messages(
     if headers is None:
         pieces = [_PUB, *subject_and_reply, _text(size), _CRLF, payloads, _CRLF]
     else:
-        present = headers.is_valid()
-        block = headers.cast(_BINARY)
-        if headers.null_count:
-            block = pc.fill_null(block, _NOTHING)
+        operation, block = _HPUB, headers.cast(_BINARY)
         header_size = pc.binary_length(block)
-        total = pc.add(size, header_size)
-        sizes = pc.binary_join_element_wise(_text(header_size), _text(total), _BLANK)
+        sizes = pc.binary_join_element_wise(_text(header_size), _text(pc.add(size, header_size)), _BLANK)
         if headers.null_count:
+            present = headers.is_valid()
             operation = pc.if_else(present, _HPUB, _PUB)
             sizes = pc.if_else(present, sizes, _text(size))
-        else:
-            operation = _HPUB
+            block = pc.fill_null(block, _NOTHING)
         pieces = [operation, *subject_and_reply, sizes, _CRLF, block, payloads, _CRLF]
     return _data(pc.binary_join_element_wise(*pieces, _NOTHING))
 

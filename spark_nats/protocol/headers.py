@@ -36,9 +36,7 @@ MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a delete marker fo
 ROLLUP = "Nats-Rollup"  # which messages this one replaces
 OF_SUBJECT = "sub"  # value of ROLLUP: all messages of its subject
 PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes, where the server leaves the payload out
-REQUIRED_API_LEVEL = (
-    "Nats-Required-Api-Level"  # the API level that a request needs; a server with a lower one refuses the request
-)
+REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # that a request needs; a server with a lower one refuses it
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
 BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to a message, with an id of 16 characters
@@ -46,7 +44,6 @@ HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = bytecolumns.texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
-_NO_ROWS: bytecolumns.Positions = np.empty(0, np.int64)
 _FIRST_UNIT = bytecolumns.integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = bytecolumns.booleans(np.array([False, True]))
 _NEVER = bytecolumns.texts(["never"])[0]
@@ -108,7 +105,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     rows = len(blocks)
     data, offsets = bytecolumns.packed(blocks)
     if len(data) == 0:
-        return HeaderColumn(no_headers(rows), 0, _NO_ROWS)
+        return HeaderColumn(no_headers(rows), 0, bytecolumns.NO_POSITIONS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
     endless = np.count_nonzero(
         (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
@@ -138,7 +135,9 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
     names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
     values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, *_strip(data, colon + 1, end)))
-    replaced = np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else _NO_ROWS
+    replaced = (
+        np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else bytecolumns.NO_POSITIONS
+    )
     if _any_repeats(row, _name_hashes(names), rows):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
@@ -338,9 +337,7 @@ def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
     rows = len(blocks)
     begun = pc.fill_null(pc.binary_slice(blocks, 0, -len(_END)).cast(pa.string()), _VERSION_LINE)
     numbers = bytecolumns.integers(np.arange(1, rows + 1)).cast(pa.string())
-    commit = pc.if_else(
-        bytecolumns.booleans(np.arange(rows) == rows - 1), bytecolumns.texts(["1"])[0], pa.nulls(rows, pa.string())
-    )
+    commit = pa.concat_arrays([pa.nulls(rows - 1, pa.string()), bytecolumns.texts(["1"])])
     lines = add_lines(begun, [(_BATCH_ID, batch), (_BATCH_SEQUENCE, numbers), (_BATCH_COMMIT, commit)])
     return pc.binary_join_element_wise(lines, _CRLF, _NOTHING).cast(pa.binary())
 
@@ -368,15 +365,12 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
         seconds = np.floor(bytecolumns.floats_of(number.cast(pa.float64())) * factor)
         wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
     wrong |= bytecolumns.flags_of(found.is_null())
-    wrong |= bytecolumns.flags_of(
-        pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE)
-    )
+    is_fraction = pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, "."))
+    wrong |= bytecolumns.flags_of(pc.fill_null(is_fraction, _FALSE))
     wrong &= ~bytecolumns.flags_of(pc.fill_null(never, _FALSE))
     rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
-    seconds_text = bytecolumns.integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(
-        pa.string()
-    )
-    return Encoded(pc.if_else(never, text, seconds_text), _violation_of(text, wrong, rule))
+    whole = bytecolumns.integers(np.where(wrong | np.isnan(seconds), 0, seconds).astype(np.int64)).cast(pa.string())
+    return Encoded(pc.if_else(never, text, whole), _violation_of(text, wrong, rule))
 
 
 def encode_revisions(revisions: pa.Array) -> Encoded:

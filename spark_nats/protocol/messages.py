@@ -93,7 +93,7 @@ class Messages:
     def headers(self) -> HeaderColumn:
         """Return the headers as one map per message, empty where a message has none."""
         if (self.header.start == self.header.end).all():
-            return HeaderColumn(no_headers(len(self)), 0, np.empty(0, np.int64))
+            return HeaderColumn(no_headers(len(self)), 0, bytecolumns.NO_POSITIONS)
         return split_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> bytecolumns.Positions:

@@ -52,6 +52,7 @@ class Retries:
         self, options: RetryOptions, what: str, *, established: bool, sleep: Callable[[float], object] | None = None
     ) -> None:
         self._options = options
+        self.timeout = options.timeout  # seconds for which to retry without success
         self._what = what
         self._established = established
         self._sleep = sleep or clock.sleep
@@ -61,11 +62,6 @@ class Retries:
         self._attempts = 0  # to connect, in a row
         self._waits: Counter[type[NatsError]] = Counter()  # by kind of failure
         self._refusals: set[str] = set()
-
-    @property
-    def timeout(self) -> float:
-        """Seconds for which to retry without success."""
-        return self._options.timeout
 
     def failed(self, error: NatsError) -> None:
         """Wait before the next attempt, or raise the error.
@@ -79,18 +75,18 @@ class Retries:
         self._refusals |= refusals
         now = clock.monotonic()
         if self._began is None:
-            if not self._options.timeout:
+            if not self.timeout:
                 raise error
             self._began = now
             self._attempts = 0
             self._at_once = now - self._resumed > self._options.wait  # else the last immediate attempt gained nothing
             self._waits.clear()
-            limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
+            limit = f" for up to {self.timeout:g} s" if self.timeout < math.inf else ""
             logger.warning(TRYING_AGAIN(what=self._what, reason=error, limit=limit).with_code)
-        left = self._began + self._options.timeout - now
+        left = self._began + self.timeout - now
         attempts = self._options.attempts
         if left <= 0:
-            raise error.with_context(f"{error}; tried for {self._options.timeout:g} s") from None
+            raise error.with_context(f"{error}; tried for {self.timeout:g} s") from None
         if attempts is not None and self._attempts >= attempts:
             raise error.with_context(f"{error}; tried {attempts} times") from None
         self._sleep(min(left, self._wait_after(error)))

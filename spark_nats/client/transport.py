@@ -165,7 +165,7 @@ class Transport:
                 return b"".join(parts) if parts else None
             parts.append(part)
             size += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def send(self, data: memoryview) -> int:
         """Send the bytes that the socket takes now, and return their number.

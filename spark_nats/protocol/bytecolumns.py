@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 # Arrow's default pool keeps tens of megabytes of freed pages, by which a Spark worker would grow.
 _POOL = pa.system_memory_pool()
 NO_POSITIONS: Positions = np.empty(0, np.int64)
+NO_TEXT = pa.nulls(1, pa.string())[0]
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
 _KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
 _LF = ord("\n")
@@ -269,9 +270,7 @@ def rows_with(marked: Positions, offsets: Positions) -> Mask:
 
 def offsets_of(row: Positions, rows: int) -> Positions:
     """Return the ``rows + 1`` offsets of a list column whose elements belong to the ascending rows ``row``."""
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
-    return offsets
+    return np.append(0, np.cumsum(np.bincount(row, minlength=rows)))
 
 
 class Text(NamedTuple):

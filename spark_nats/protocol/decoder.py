@@ -77,7 +77,7 @@ class Decoder:
         self._pending_size += len(data)
         if self._pending_size < self._needed:
             return Decoded(_NOTHING, [])
-        chunk = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+        chunk = b"".join(self._pending)  # one piece is not copied
         scan = _Scan(chunk, self._max_line, self._max_message)
         scan.run()
         rest = chunk[scan.position :]

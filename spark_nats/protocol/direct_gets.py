@@ -99,24 +99,23 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tupl
     """
     data, offsets = bytecolumns.packed(answers.gather(answers.header))
     lines = bytecolumns.split(data == _LF, offsets)
+    begin = offsets[:-1]
     stored = _has_added_lines(data, lines)
     others = [(answers.header_at(i), answers.payload_at(i)) for i in np.flatnonzero(~stored).tolist()]
     if others:
-        answers, offsets = answers.take(stored), offsets[:-1][stored]
+        answers, begin = answers.take(stored), begin[stored]
         lines = bytecolumns.Separators(lines.position, lines.first[stored], lines.per_row[stored])
-    else:
-        offsets = offsets[:-1]
     both = zip(_value(lines, 4, _SEQUENCE), _value(lines, 1, _PREVIOUS), strict=True)
     numbers, valid = bytecolumns.decimals(data, *map(np.concatenate, both))
     if not valid.all():
         raise ProtocolError(DIRECT_GET_WITHOUT_SEQUENCE())
     sequences, previous = numbers[: len(answers)], numbers[len(answers) :]
-    shift = answers.header.start - offsets  # from the packed headers to the buffer
+    shift = answers.header.start - begin  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
     # The added lines begin after the message's own last line, or with the block.
-    added = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
+    added = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, begin)
     streams = Span(added, lines.at(lines.per_row - _ADDED_LINES))
-    own = np.where(added - offsets > len(VERSION) + 2, added, offsets)  # the version line alone is no header
+    own = np.where(added - begin > len(VERSION) + 2, added, begin)  # the version line alone is no header
     header = Span(answers.header.start, own + shift)
     gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
     return replace(answers, subject=subject, header=header), gotten, others

@@ -119,11 +119,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if not is_end.all():
         feeds, row, block = feeds[is_end], row[is_end], block[is_end]
     end = feeds - 1
-    start = np.empty_like(end)
-    if len(end):
-        start[0] = 0
-        start[1:] = feeds[:-1] + 1
-        start = np.maximum(start, block)
+    start = np.maximum(np.append(0, feeds + 1)[:-1], block)
     wanted = (start > block) & (end > start)
     start, end, row = start[wanted], end[wanted], row[wanted]
 
@@ -192,8 +188,7 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
     code = bytecolumns.values_of(names.dictionary_encode().indices)
     key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
-    is_first = np.ones(len(key), np.bool_)
-    is_first[1:] = np.diff(key[order]) != 0
+    is_first = np.diff(key[order], prepend=-1) != 0
     # The entry of a repeated name stands where its first line stood, and holds the values of all its lines.
     first_line = np.empty(len(key), np.int64)
     first_line[order] = order[is_first][np.cumsum(is_first) - 1]
@@ -316,7 +311,7 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
     present = bytecolumns.values_of(pc.binary_length(body)) > 0
     if not present.all():
-        block = pc.if_else(bytecolumns.booleans(present), block, pa.nulls(len(block), pa.string()))
+        block = pc.if_else(bytecolumns.booleans(present), block, bytecolumns.NO_TEXT)
     return block.cast(pa.binary())
 
 

@@ -13,10 +13,9 @@ from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import EMPTY_TOKEN
 
-_SUBJECTS = "$KV"  # first token of the subjects of keys
 _STREAM = "KV_"  # prefix of the name of a bucket's stream
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
-KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # prefix of the subjects of keys, before the bucket's name
+KEY_VALUE_SUBJECTS = "$KV."  # prefix of the subjects of keys, before the bucket's name
 STORE_STREAM = "OBJ_"  # prefix of the name of an object store's stream (ADR-20)
 RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # prefixes of names of buckets', object stores' and MQTT's streams
 RESERVED = "_kv"  # prefix of keys that are reserved for clients themselves
@@ -50,7 +49,7 @@ def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
         key: the key, or a filter for several.
         prefix: first tokens of the API's subjects.
     """
-    subject = f"{_SUBJECTS}.{bucket}.{key}"
+    subject = f"{KEY_VALUE_SUBJECTS}{bucket}.{key}"
     return subject if prefix == API_PREFIX else f"{prefix}.{subject}"
 
 

@@ -82,9 +82,7 @@ class Messages:
         found = bytecolumns.to_text(self.gather(span))
         if not absent.any():
             return found
-        return found._replace(
-            values=pc.if_else(bytecolumns.booleans(~absent), found.values, pa.nulls(len(self), pa.string()))
-        )
+        return found._replace(values=pc.if_else(bytecolumns.booleans(~absent), found.values, bytecolumns.NO_TEXT))
 
     def payloads(self) -> pa.BinaryArray:
         """Return the payloads."""

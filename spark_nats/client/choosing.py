@@ -57,10 +57,10 @@ def announced(options: ConnectionOptions) -> str:
     return json.dumps([(*place, named.index(led_from)) for *place, led_from in known if led_from]) if known else ""
 
 
-def add_announced(options: ConnectionOptions, told: str) -> None:
+def add_announced(options: ConnectionOptions, text: str) -> None:
     """Add the announced servers of another process, as :func:`announced` returns them, to those of this process."""
-    if told:
-        _announced[options] = tuple(dict.fromkeys((*_read(options, told), *_announced.get(options, ()))))
+    if text:
+        _announced[options] = tuple(dict.fromkeys((*_read(options, text), *_announced.get(options, ()))))
 
 
 def _known(options: ConnectionOptions) -> tuple[Server, ...]:
@@ -69,8 +69,8 @@ def _known(options: ConnectionOptions) -> tuple[Server, ...]:
     return _announced.get(options) or _read(options, host_cache.get_text(host_cache.announced_to(options)))
 
 
-def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:
+def _read(options: ConnectionOptions, text: str) -> tuple[Server, ...]:
     with contextlib.suppress(ValueError, TypeError, IndexError):  # another version may have written the text
-        entries = json.loads(told) if told else ()
+        entries = json.loads(text) if text else ()
         return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
     return ()

@@ -39,7 +39,7 @@ from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS = 0.2  # seconds to wait for the reason of a server that no longer takes bytes
+_REASON_WAIT = 0.2  # seconds to wait for the reason of a server that no longer takes bytes
 _MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
 
 
@@ -53,7 +53,7 @@ class Link:
         self._credentials = server.credentials or options.credentials
         self.closed = False
         self.lame_duck = False
-        self._settled = False  # whether TLS has started, or will not be used
+        self._tls_decided = False  # whether TLS has started, or will not be used
         self._subscriptions = Subscriptions()
         self._problem: NatsError | None = None  # a server error that is not raised yet
         self._last_words = b""  # protocol lines to send when the connection is closed
@@ -95,8 +95,8 @@ class Link:
                 raise NatsConnectionError(conditions.TLS_NOT_OFFERED())
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
-        if not self._settled:
-            self._settled = True
+        if not self._tls_decided:
+            self._tls_decided = True
             self._note_announced()
         echo, encrypted = self.options.echo, self._transport.encrypted
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
@@ -148,7 +148,7 @@ class Link:
             raise failed.advising(*hints) from None
         except ValueError as error:
             raise NatsConnectionError(conditions.CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
-        self._settled = True
+        self._tls_decided = True
 
     def _note_announced(self) -> None:
         """Remember the servers that this one announces, instead of those announced earlier (ADR-40).
@@ -340,7 +340,7 @@ class Link:
             logger.warning(conditions.LAME_DUCK(server=self.server).with_code)
             self.lame_duck = True  # for good, because a later INFO may not repeat it
             avoid(self.server)
-        if self._settled:
+        if self._tls_decided:
             self._note_announced()
 
     def _server_error(self, error: ErrorReceived) -> NatsError:
@@ -358,7 +358,7 @@ class Link:
         found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout
         try:
-            while clock.monotonic() < until and self._transport.wait(clock.monotonic() + _LAST_WORDS):
+            while clock.monotonic() < until and self._transport.wait(clock.monotonic() + _REASON_WAIT):
                 self._take_in()
         except NatsError as reason:
             if not isinstance(reason, NatsConnectionError) or isinstance(reason, AuthorizationError):

@@ -54,6 +54,10 @@ class Peer:
             self._receive(f"{size} bytes had come")
         return self._take(size)
 
+    def take_rest(self) -> bytes:
+        """What has come already and is not taken; may be nothing."""
+        return self._take(len(self._received) - self._at)
+
     def _take(self, size: int) -> bytes:
         taken = bytes(self._received[self._at : self._at + size])
         self._at += size

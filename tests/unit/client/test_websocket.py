@@ -316,8 +316,7 @@ def let_in(peer: Peer, *lines: bytes) -> WSConnection:
 
 def events_of(peer: Peer, reader: WSConnection) -> list[Any]:
     """What comes next of the client."""
-    data = peer.received or peer.connection.recv(65536)
-    peer.received = b""
+    data = peer.take_rest() or peer.connection.recv(65536)
     if not data:
         raise ConnectionError("closed")
     reader.receive_data(data)

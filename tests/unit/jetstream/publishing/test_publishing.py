@@ -192,8 +192,7 @@ class Stream:
 def publishing(
     stream: Stream, ack_timeout: float = 240.0, max_in_flight: int | None = None, **settling: Any
 ) -> Iterator[Publisher]:
-    # Where tens of thousands of rows are under way, the last answer takes its time, and rows that are then taken for lost
-    # are sent over and over.
+    # The last answer to tens of thousands of rows takes its time: taken for lost, they are sent over and over.
     silence = 0.05 if max_in_flight is None else 1.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "LOST_AFTER", silence)

@@ -27,7 +27,7 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_sequence
-from spark_nats.jetstream.publishing.decide import UNANSWERED, doubtful_subjects, listens
+from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
 from spark_nats.jetstream.publishing.flight import FINAL
 from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.publishing.rows import Rows
@@ -127,7 +127,8 @@ class BatchPublisher:
         verdict = refused.refusal.verdict
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.refusal.reason)
-        if verdict is Verdict.UNAVAILABLE and listens(self._state(), [str(batch.subjects[refused.number])])[0]:
+        subjects = [str(batch.subjects[refused.number])]
+        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state(), subjects, self._api_prefix):
             return False
         if verdict in (*FINAL, Verdict.UNAVAILABLE):
             self._report(batch, refused)
@@ -230,14 +231,14 @@ class BatchPublisher:
             self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
         if self._all_or_none(batch.ids, is_among(batch.ids, found.ids)):
             return True
-        self._doubtful = None
+        self._doubtful = self._committing = None
         return False
 
     def _check_subjects(self, batch: Rows) -> None:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
-        if doubtful_subjects(self._began, subjects, self._api_prefix):
-            absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
+        if not_listened(self._began, subjects, self._api_prefix):
+            absent = not_listened(self._state(), subjects, self._api_prefix)
             if absent:
                 row = pc.index(batch.subjects, absent[0]).as_py()
                 self._give_up(
@@ -279,7 +280,10 @@ class BatchPublisher:
         probe = _together(texts([subject] * 2), byte_strings([b""] * 2), headers)
         began = clock.monotonic()
         while True:
-            refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
+            try:
+                refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
+            finally:
+                self._committing = None  # a probe is never stored
             if refused is None or refused.refusal.verdict in (Verdict.REPEATED, *FINAL):
                 return refused is not None and refused.refusal.verdict is Verdict.REPEATED
             if clock.monotonic() - began > self._ack_timeout:
@@ -300,16 +304,18 @@ class BatchPublisher:
     def _report(self, batch: Rows, refused: _Refused) -> NoReturn:
         """Raise the batch's refusal, naming the row if that is known."""
         number, reason = refused.number, refused.refusal.reason
+        found = None
         if refused.refusal.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
-                number, reason = self._find_conflict(batch, number, reason)
-        elif number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
+                found = self._find_conflict(batch, reason)
+        if found is None and number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
+        number, reason = found or (number, reason)
         subject = str(batch.subjects[number])
         self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
-    def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
-        """Return the first row that expects a wrong last message, and why; ``number`` and ``reason`` if none does."""
+    def _find_conflict(self, batch: Rows, reason: str) -> tuple[int, str] | None:
+        """Return the first row that expects a wrong last message, and why; None if none does any more."""
         js = JetStream(self._lease.connection, self._api_prefix)
         blocks = byte_strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
@@ -317,7 +323,7 @@ class BatchPublisher:
                 last = last_sequence(js, self._name, [str(batch.subjects[row])])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
                     return row, expecting(expected, reason)
-        return number, reason
+        return None
 
     def _failed(self, error: NatsError) -> NatsError:
         """Return the error, extended by what became of the rows."""

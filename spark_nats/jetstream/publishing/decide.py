@@ -12,15 +12,15 @@ answer, or no acknowledgement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.publishing.flight import FINAL, RefusedMessage, StreamState
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.api import is_of_account
-from spark_nats.protocol.bytecolumns import texts
+from spark_nats.protocol.api import API_PREFIX, is_of_account
+from spark_nats.protocol.bytecolumns import booleans, texts
 from spark_nats.protocol.publish_acks import Verdict
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -47,7 +47,7 @@ class PublishState(NamedTuple):
     resolved: bool = False  # whether the conflicts among the refused ones were decided
     duplicate_window: float = 0.0  # seconds for which the stream remembers a message id
     stream: StreamInfo | NatsError | None = None  # its state, or the error instead; None before the request
-    api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
+    api_prefix: str = API_PREFIX  # of JetStream's API; it stands before subjects that a domain maps
     asked: bool = False  # whether the stream was asked if it listens on the subjects of unanswered messages
     dead_letters: Collection[Verdict] = ()  # refusals of single rows that do not stop the others
 
@@ -168,37 +168,28 @@ def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> boo
 
 def _judged(state: PublishState) -> list[RefusedMessage]:
     """Return the refusals, with a final verdict where nobody answered and the stream is missing or does not listen."""
-    stream = state.stream
-    absent: dict[str, str] = {}  # subjects, and why there is no stream
-    verdict = Verdict.REJECTED if isinstance(stream, StreamNotFoundError) else Verdict.NO_SUCH_SUBJECT
+    stream, subjects, reason = state.stream, {each.subject for each in state.refused}, ""
     if isinstance(stream, StreamNotFoundError):
-        absent = dict.fromkeys((each.subject for each in state.refused), str(stream))
+        verdict, absent, reason = Verdict.REJECTED, subjects, str(stream)
     elif isinstance(stream, StreamInfo):
-        absent = dict.fromkeys(not_listened(stream, {each.subject for each in state.refused}, state.api_prefix), "")
+        verdict, absent = Verdict.NO_SUCH_SUBJECT, set(not_listened(stream, list(subjects), state.api_prefix))
+    else:
+        return list(state.refused)
     return [
-        each._replace(verdict=verdict, reason=absent[each.subject] or each.reason)
+        each._replace(verdict=verdict, reason=reason or each.reason)
         if each.verdict is Verdict.UNAVAILABLE and each.subject in absent
         else each
         for each in state.refused
     ]
 
 
-def not_listened(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -> list[str]:
-    """Return the subjects on which a stream does not listen."""
-    subjects = list(subjects)
-    mapped = [subject.removeprefix(f"{api_prefix}.") for subject in subjects]  # as a domain maps keys
-    return [subject for subject, found in zip(subjects, listens(stream, mapped), strict=True) if not found]
-
-
-def doubtful_subjects(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -> list[str]:
-    """Return the subjects of unanswered messages on which a stream does not listen.
+def not_listened(stream: StreamInfo, subjects: Sequence[str], api_prefix: str) -> list[str]:
+    """Return the subjects on which a stream does not listen.
 
     It returns none where the stream belongs to another account, since nothing reports how its export maps subjects.
     """
-    return not_listened(stream, subjects, api_prefix) if is_of_account(api_prefix) else []
-
-
-def listens(stream: StreamInfo, subjects: Sequence[str]) -> list[bool]:
-    """Tell for each subject whether a stream listens on it."""
-    found: list[bool] = SubjectMatcher(stream.subjects).match(texts(subjects)).tolist()
-    return found
+    if not is_of_account(api_prefix):
+        return []
+    mapped = texts([subject.removeprefix(f"{api_prefix}.") for subject in subjects])  # as a domain maps keys
+    absent: list[str] = texts(subjects).filter(booleans(~SubjectMatcher(stream.subjects).match(mapped))).to_pylist()
+    return absent

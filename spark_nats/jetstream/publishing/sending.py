@@ -179,10 +179,10 @@ class Sender:
         subjects, strangers = flight.open_subjects(), flight.strangers
         absent: list[str] = []
         prefix = self.recovery.api_prefix
-        if known is None or decide.doubtful_subjects(known, subjects, prefix):
+        if known is None or decide.not_listened(known, subjects, prefix):
             state = self.recovery.state_if_known(self._js)
             if isinstance(state, StreamInfo):
-                absent = decide.doubtful_subjects(state, subjects, prefix)
+                absent = decide.not_listened(state, subjects, prefix)
         if absent:
             flight.refuse_open(
                 {each: strangers.get(each, decide.UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT

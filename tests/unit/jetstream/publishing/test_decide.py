@@ -100,10 +100,18 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     "nobody answers": (after(AWAY, MANY), Ask.STREAM),
     "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(ResendReason.UNAVAILABLE)),
     "nobody answers, and a domain maps it": (
-        after(AWAY, stream=ELSEWHERE, api_prefix="S.a")._replace(
-            refused=(RefusedMessage(0, 0, "hub.T.a", "why", AWAY, False),), api_prefix="hub"
+        after(AWAY, stream=ELSEWHERE, api_prefix="$JS.hub.API")._replace(
+            refused=(RefusedMessage(0, 0, "$JS.hub.API.T.a", "why", AWAY, False),)
         ),
         Resend(ResendReason.UNAVAILABLE),
+    ),
+    "nobody answers, and another account may map it": (
+        after(AWAY, stream=ELSEWHERE, api_prefix="JS.owner.API"),
+        Resend(ResendReason.UNAVAILABLE),
+    ),
+    "nobody answers for long, and another account may map it": (
+        after(AWAY, stream=ELSEWHERE, api_prefix="JS.owner.API", waited=31.0),
+        Fail(Failure.UNAVAILABLE, refused(AWAY), 30.0),
     ),
     "nobody answers, and it has no leader": (after(AWAY, stream=LEADERLESS), Resend(ResendReason.UNAVAILABLE)),
     "nobody answers, and it does not listen": (after(AWAY, stream=ELSEWHERE), Fail(Failure.REFUSED, refused(PLACE))),

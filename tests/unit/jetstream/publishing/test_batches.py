@@ -1,0 +1,110 @@
+"""Batches of a stream with three replicas, whose answers are scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client.pool import leased
+from spark_nats.errors import NatsConnectionError, NatsError
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.publishing.batches import BatchPublisher
+from spark_nats.jetstream.views import stream_info
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.bytecolumns import byte_strings
+from spark_nats.protocol.headers import EXPECTED_MSG_ID, MSG_ID, encode_block
+from tests.connections import options_for, retries_for
+from tests.scripted_server import Peer, api_answer, scripted_server
+
+NOBODY = b"NATS/1.0 503\r\n\r\n"
+CONFIG = {"name": "S", "retention": "limits", "subjects": ["S.>"], "num_replicas": 3, "duplicate_window": 120 * 10**9}
+STATE = {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}
+REPEATED = b'{"error":{"code":400,"err_code":10201,"description":"batch has a known id"},"stream":"S"}'
+
+
+def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[Peer], None]:
+    """Answer each message of a batch, by its header block; without an answer, the connection is closed."""
+
+    def serve(peer: Peer) -> None:
+        peer.let_in()
+        sids: dict[bytes, bytes] = {}
+        while True:
+            verb, *words = peer.expect(b"\r\n").split()
+            if verb == b"SUB":
+                sids[words[0].rpartition(b".")[0]] = words[-1]
+            elif verb == b"PING":
+                peer.send(b"PONG\r\n")
+            elif verb in (b"PUB", b"HPUB"):
+                data = peer.take(int(words[-1]) + 2)
+                if verb == b"PUB":
+                    said: bytes | None = api_answer("STREAM.INFO", {"created": "c", "config": CONFIG, "state": STATE})
+                else:
+                    said = answer(data[: int(words[2])])
+                if said is None:
+                    return
+                reply = words[1]
+                to = b"%b %b" % (reply, sids[reply.rpartition(b".")[0]])
+                if said == NOBODY:
+                    peer.send(b"HMSG %b %d %d\r\n%b\r\n" % (to, len(said), len(said), said))
+                else:
+                    peer.send(b"MSG %b %d\r\n%b\r\n" % (to, len(said), said))
+
+    return serve
+
+
+@contextmanager
+def publishing(
+    answer: Callable[[bytes], bytes | None], ack_timeout: float = 0.0, api_prefix: str = API_PREFIX
+) -> Iterator[BatchPublisher]:
+    with (
+        scripted_server(answering(answer)) as url,
+        leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
+    ):
+        began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+        yield BatchPublisher(lease, began, ack_timeout, api_prefix)
+
+
+def publish(publisher: BatchPublisher, rows: int, subject: str = "S.x") -> None:
+    ids = [f"id-{i}" for i in range(rows)]
+    headers = byte_strings([encode_block({MSG_ID: each}) for each in ids])
+    publisher.publish(pa.array([subject] * rows), byte_strings([b""] * rows), headers, pa.array(ids))
+
+
+def test_a_question_about_message_ids_that_is_not_answered_leaves_no_doubt() -> None:
+    def answer(header: bytes) -> bytes | None:
+        if EXPECTED_MSG_ID.encode() in header:
+            return None
+        return REPEATED if b"Commit" in header else b""
+
+    with pytest.raises(NatsConnectionError) as raised, publishing(answer) as publisher:
+        publish(publisher, 2)
+    assert str(raised.value).endswith("; none of this task's 2 rows was stored")
+
+
+def test_a_commit_that_is_not_answered_leaves_a_doubt() -> None:
+    with (
+        pytest.raises(NatsError) as raised,
+        publishing(lambda header: None if b"Commit" in header else b"") as publisher,
+    ):
+        publish(publisher, 2)
+    assert str(raised.value).endswith(
+        "; this task's 2 rows were sent and not answered (all of them may be stored, or none)"
+    )
+
+
+def test_a_batch_that_nobody_takes_is_sent_again_where_another_account_may_map_its_subjects() -> None:
+    sent: list[bytes] = []
+
+    def answer(header: bytes) -> bytes:
+        sent.append(header)
+        if len(sent) == 1:
+            return NOBODY
+        batch = next(line for line in header.split(b"\r\n") if line.startswith(b"Nats-Batch-Id: "))[15:]
+        return b'{"stream":"S","seq":1,"batch":"%b","count":1}' % batch
+
+    with publishing(answer, 60.0, "JS.owner.API") as publisher:
+        publish(publisher, 1, "mapped.x")
+    assert len(sent) == 2

@@ -98,7 +98,7 @@ def lease_of(connection: Connection) -> Lease:
 def publisher_to(connection: Connection, stream: str) -> Publisher:
     """Publish to a stream with as many rows in flight as a query has, and with patience."""
     options = parse_write({"stream": stream, "ackTimeout": "60s"}, streaming=False)
-    return Publisher(connection, stream, options.max_in_flight, options.ack_timeout)
+    return Publisher(connection, stream_info(JetStream(connection), stream), options.max_in_flight, options.ack_timeout)
 
 
 class Server:

@@ -8,7 +8,8 @@ from typing import Any
 from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
-from spark_nats.jetstream import Publisher
+from spark_nats.jetstream import JetStream, Publisher, StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse_read, parse_write
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options import connection_options
@@ -31,15 +32,16 @@ def retries_for(**changes: Any) -> RetryOptions:
 
 def publisher_for(
     connection: Connection,
-    stream: str,
+    stream: str | StreamInfo,
     max_in_flight: int | None = None,
     ack_timeout: float | None = None,
     **settling: Any,
 ) -> Publisher:
-    """Publish to a stream."""
-    defaults = parse_write({"stream": stream}, streaming=False)
+    """Publish to a stream, whose state is requested unless it is given."""
+    info = stream_info(JetStream(connection), stream) if isinstance(stream, str) else stream
+    defaults = parse_write({"stream": info.name}, streaming=False)
     in_flight = max_in_flight or defaults.max_in_flight
-    return Publisher(connection, stream, in_flight, ack_timeout or defaults.ack_timeout, **settling)
+    return Publisher(connection, info, in_flight, ack_timeout or defaults.ack_timeout, **settling)
 
 
 def patience(timeout: float = 60.0) -> Retries:

@@ -152,10 +152,6 @@ NOBODY_STORES = Condition(
 NO_ACKNOWLEDGEMENT = Condition(
     "[NATS_NO_ACKNOWLEDGEMENT] stream {stream!r} sent no acknowledgement for {seconds:g} s{reason}"
 )
-IDS_FORGOTTEN = Condition(
-    "[NATS_IDS_FORGOTTEN] the connection was lost for longer than stream {stream!r} remembers message ids (its "
-    "duplicate_window is {window:g} s)"
-)
 STORED_UNKNOWN = Condition("[NATS_STORED_UNKNOWN] it is unknown whether unacknowledged rows are stored, since {reason}")
 ANSWER_TO_NO_ROW = Condition(
     "[NATS_ANSWER_TO_NO_ROW] an acknowledgement came that belongs to none of the rows that were sent"

@@ -103,7 +103,8 @@ def publish(
         NatsError: a message could not be stored.
     """
     options = parse_write(parse({"stream": stream}), streaming=False)
-    publisher = Publisher(connection, stream, options.max_in_flight, options.ack_timeout)
+    began = stream_info(JetStream(connection), stream)
+    publisher = Publisher(connection, began, options.max_in_flight, options.ack_timeout)
     with pq.ParquetWriter(copy, SCHEMA) as file:
         for batch in orders.batches():
             file.write_batch(batch)

@@ -142,9 +142,7 @@ class Program:
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
                 began = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
-                publisher = Publisher(
-                    lease.connection, spec.stream, options.max_in_flight, options.ack_timeout, lease=lease, began=began
-                )
+                publisher = Publisher(lease.connection, began, options.max_in_flight, options.ack_timeout, lease=lease)
                 ids, headers = self._ids(number)
                 half = len(subjects) // 2
                 for part in (slice(0, half), slice(half, None)):

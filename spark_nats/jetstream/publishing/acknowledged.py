@@ -56,7 +56,7 @@ class _Run(NamedTuple):
 
 
 class Acknowledged:
-    """What a stream has acknowledged; ``before`` was its last sequence when the first row was sent, 0 if unknown."""
+    """What a stream has acknowledged; ``before`` was its last sequence when the first row was sent."""
 
     def __init__(self, acks: PublishAcks, before: int) -> None:
         self._acks = acks

@@ -42,13 +42,12 @@ class Publisher:
 
     Args:
         connection: carries the messages.
-        stream: the stream's name; an answer that does not name it is not an acknowledgement.
+        stream: the stream as it was before the first row was sent; an answer that does not name it is not an
+            acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
         ack_timeout: seconds without any stored row after which the publisher gives up the server.
         lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
         api_prefix: first tokens of the subjects of JetStream's API.
-        began: the stream as it was before the first row was sent; without it, a connection that is lost for longer than
-            the stream remembers message ids is an error.
         resolve: decides about a row that expects another last message of its subject; such a row is an error when None.
         on_stored: called each time that rows were acknowledged.
         dead_letters: takes rows that the stream refuses for their own content; such a row is an error when None.
@@ -58,23 +57,22 @@ class Publisher:
     def __init__(
         self,
         connection: Connection,
-        stream: str,
+        stream: StreamInfo,
         max_in_flight: int,
         ack_timeout: float,
         *,
         lease: Lease | None = None,
         api_prefix: str = API_PREFIX,
-        began: StreamInfo | None = None,
         resolve: ConflictResolver | None = None,
         on_stored: Callable[[], None] | None = None,
         dead_letters: DeadLetterTaker | None = None,
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
-        acks = PublishAcks(stream)
-        self._ledger = PublishLedger(Acknowledged(acks, began.last_sequence if began is not None else 0), whose=whose)
+        acks = PublishAcks(stream.name)
+        self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
-        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._ledger)
+        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, self._ledger)
         window = Window(max_in_flight)
         self._sender = Sender(
             connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, dead_letters

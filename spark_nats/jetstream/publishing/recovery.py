@@ -61,24 +61,23 @@ def _leader_of(info: StreamInfo) -> tuple[str, int]:
 class Recovery:
     """Asks a stream what it has stored."""
 
-    stream: str
+    began: StreamInfo  # the stream as it was before the first row was sent
     ack_timeout: float  # seconds after which a stream that does not answer is given up
     patience: float  # seconds to wait for the stream over a new connection
     api_prefix: str  # first tokens of the subjects of JetStream's API
-    began: StreamInfo | None  # the stream as it was before the first row was sent, if that is known
     # Whether reading the stream tells which rows it has stored. A bucket does not hold a message for long: there, rows
     # that expect nothing are put again, and the others conflict with themselves, which is resolved.
     reads_back: bool
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
 
     def __post_init__(self) -> None:
-        # Seconds for which the stream remembered a message id at the beginning.
-        self.duplicate_window = self.began.duplicate_window if self.began is not None else 0.0
+        self.stream = self.began.name
+        self.duplicate_window = self.began.duplicate_window  # seconds for which it remembered a message id then
         # The leader when the stream was last known to have everything that it had acknowledged, and since when it led;
         # None when that is unknown.
-        self.leader = _leader_of(self.began) if self.began is not None else None
+        self.leader: tuple[str, int] | None = _leader_of(self.began)
         self._acknowledged = self.ledger.acknowledged
-        self.known = self.began  # the stream's last reported state, if that is known
+        self.known = self.began  # the stream's last reported state
         self._asked = 0.0  # when the state was requested
         self._view = StreamView(self.ack_timeout)
         self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
@@ -111,7 +110,7 @@ class Recovery:
                 raise PublishError(self.absence(info))
             js.connection.flush()
             js.connection.wait(pauses.next())
-        if self.began is not None and info.created != self.began.created:
+        if info.created != self.began.created:
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
@@ -119,7 +118,7 @@ class Recovery:
 
     def still_knows_ids(self, rows: Rows) -> bool:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
-        return not rows.since or (self.known is not None and self.known.still_knows_ids(clock.monotonic() - rows.since))
+        return not rows.since or self.known.still_knows_ids(clock.monotonic() - rows.since)
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
@@ -152,8 +151,6 @@ class Recovery:
         """Return the rows without those found in the stream; all where ``reads_back`` is False."""
         found = None
         if self.reads_back:
-            if self.began is None:
-                raise PublishError(conditions.IDS_FORGOTTEN(stream=self.stream, window=info.duplicate_window))
             found = read_back(js, self.began, info)
             if found.removed:
                 raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))

@@ -179,7 +179,7 @@ class Sender:
         subjects, strangers = flight.open_subjects(), flight.strangers
         absent: list[str] = []
         prefix = self.recovery.api_prefix
-        if known is None or decide.not_listened(known, subjects, prefix):
+        if decide.not_listened(known, subjects, prefix):
             state = self.recovery.state_if_known(self._js)
             if isinstance(state, StreamInfo):
                 absent = decide.not_listened(state, subjects, prefix)

@@ -21,7 +21,7 @@ from spark_nats.errors import (
     PublishError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream import JetStream
+from spark_nats.jetstream import JetStream, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence, next_sequence
@@ -538,7 +538,8 @@ def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory)
 
 def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, unique):
     with nats_py.collect(unique):  # somebody listens, so there is no 503, but no stream answers
-        publisher = publisher_for(connection, unique, ack_timeout=0.2)
+        gone = StreamInfo(unique, "then", 1, 0, 0, 0, 0, "limits", (unique,), {})
+        publisher = publisher_for(connection, gone, ack_timeout=0.2)
         with pytest.raises(PublishError, match=r"no acknowledgement for 0\.2 s.*3 were sent and not answered"):
             publisher.publish(pa.array([unique] * 3), pa.array([b""] * 3))
             publisher.drain()

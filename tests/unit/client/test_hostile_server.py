@@ -22,7 +22,7 @@ from spark_nats.errors import (
     ProtocolError,
     ServerError,
 )
-from spark_nats.jetstream import JetStream, read_range
+from spark_nats.jetstream import JetStream, StreamInfo, read_range
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.core.backlog import Backlog
@@ -184,7 +184,8 @@ def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None
         peer.wait_for_close()
 
     with scripted_server(script) as url, connect(options(url, request_timeout=TIMEOUT)) as connection:
-        publisher = publisher_for(connection, "S", ack_timeout=TIMEOUT)
+        stream = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("a",), {})
+        publisher = publisher_for(connection, stream, ack_timeout=TIMEOUT)
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
             publisher.drain()

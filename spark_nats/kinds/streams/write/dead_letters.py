@@ -254,12 +254,11 @@ class DeadLetters:
                 letters = [dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
                     lease.connection,
-                    stream,
+                    info,
                     options.max_in_flight,
                     options.ack_timeout,
                     lease=lease,
                     api_prefix=options.api_prefix,
-                    began=info,
                     whose="these rows",
                 )
                 headers, payloads = (

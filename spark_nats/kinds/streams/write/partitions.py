@@ -151,12 +151,11 @@ def _publisher(
 
     publisher = Publisher(
         lease.connection,
-        stream.name,
+        stream,
         options.max_in_flight,
         options.ack_timeout,
         lease=lease,
         api_prefix=options.api_prefix,
-        began=stream,
         resolve=resolve,
         on_stored=Reporter(logger, lambda: publisher.confirmed, said),
         dead_letters=bad,

@@ -50,13 +50,11 @@ FORGOTTEN_SOON = 10_000_000_000
 
 
 @contextmanager
-def publishing(
-    urls: str, stream: str, request_timeout: float = 2.0, began: bool = True, **how: Any
-) -> Iterator[Publisher]:
+def publishing(urls: str, stream: str, request_timeout: float = 2.0, **how: Any) -> Iterator[Publisher]:
     options = options_for(urls, request_timeout=request_timeout, connect_timeout=2.0)
     with leased(options, RETRIES, "publishing") as lease:
         info: StreamInfo = lease.ask(lambda connection: stream_info(JetStream(connection), stream))
-        yield publisher_for(lease.connection, stream, lease=lease, began=info if began else None, **how)
+        yield publisher_for(lease.connection, info, lease=lease, **how)
 
 
 def give(publisher: Publisher | CorePublisher, stream: str, numbers: range, with_ids: bool = True) -> None:
@@ -199,7 +197,7 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
         js = JetStream(connection)
         account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
-        recovery = Recovery("S", 5.0, 5.0, js.prefix, stream_info(js, "S"), True, account)
+        recovery = Recovery(stream_info(js, "S"), 5.0, 5.0, js.prefix, True, account)
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
         left = recovery.resume(js, [sent, waiting])

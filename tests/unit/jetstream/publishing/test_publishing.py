@@ -202,7 +202,7 @@ def publishing(
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
             began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
-            yield publisher_for(lease.connection, "S", max_in_flight, ack_timeout, lease=lease, began=began, **settling)
+            yield publisher_for(lease.connection, began, max_in_flight, ack_timeout, lease=lease, **settling)
 
 
 def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0) -> None:

@@ -45,7 +45,7 @@ from spark_nats.protocol.headers import (
     number_batch,
 )
 from spark_nats.protocol.messages import numbered
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, expecting
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
 _LOST_AFTER = 5.0  # seconds without any answer after which the awaited one counts as lost
@@ -56,7 +56,8 @@ class _Refused(NamedTuple):
     """Why a batch was not stored, and which of its messages was answered with that."""
 
     number: int
-    refusal: Refusal
+    reason: str
+    verdict: Verdict
 
 
 class BatchPublisher:
@@ -114,19 +115,17 @@ class BatchPublisher:
             self._lost(batch, error, began)
             return False
         # A message id that got lost with a leader may be in process until the stream forgets it.
-        in_process = refused.refusal.verdict is Verdict.IN_PROCESS
+        in_process = refused.verdict is Verdict.IN_PROCESS
         patience = self._ack_timeout + (self._began.duplicate_window if in_process else 0.0)
         if clock.monotonic() - began > patience:
-            self._give_up(
-                conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.refusal.reason)
-            )
+            self._give_up(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
         return False
 
     def _is_stored_despite(self, batch: Rows, refused: _Refused) -> bool:
         """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
-        verdict = refused.refusal.verdict
+        verdict = refused.verdict
         if verdict is Verdict.REPEATED:
-            return self._all_known(batch, refused.refusal.reason)
+            return self._all_known(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
         if verdict is Verdict.UNAVAILABLE and not not_listened(self._state(), subjects, self._api_prefix):
             return False
@@ -184,7 +183,7 @@ class BatchPublisher:
                     self._stranger = refusal.reason
                     continue
                 if refusal is not None and first is None:
-                    first = _Refused(int(answered[i]), refusal)
+                    first = _Refused(int(answered[i]), *refusal)
                 if answered[i] == number:
                     return first
             if number == 0 and not says.all():
@@ -229,7 +228,7 @@ class BatchPublisher:
         )
         if found.removed:
             self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self._all_or_none(batch.ids, is_among(batch.ids, found.ids)):
+        if self.all_or_none(batch.ids, is_among(batch.ids, found.ids)):
             return True
         self._doubtful = self._committing = None
         return False
@@ -240,12 +239,8 @@ class BatchPublisher:
         if not_listened(self._began, subjects, self._api_prefix):
             absent = not_listened(self._state(), subjects, self._api_prefix)
             if absent:
-                row = pc.index(batch.subjects, absent[0]).as_py()
-                self._give_up(
-                    conditions.ROW_REFUSED(
-                        stream=self._name, row=row, subject=absent[0], reason=self._stranger or UNANSWERED
-                    )
-                )
+                row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
+                self._give_up(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
 
     def _state(self) -> StreamInfo:
         state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
@@ -265,7 +260,7 @@ class BatchPublisher:
         else:
             pairs = zip(batch.subjects.to_pylist(), batch.ids.to_pylist(), strict=True)
             known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])
-        stored = self._all_or_none(batch.ids, known)
+        stored = self.all_or_none(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows
         return stored
@@ -284,28 +279,32 @@ class BatchPublisher:
                 refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
             finally:
                 self._committing = None  # a probe is never stored
-            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, *FINAL):
-                return refused is not None and refused.refusal.verdict is Verdict.REPEATED
-            if clock.monotonic() - began > self._ack_timeout:
-                reason = refused.refusal.reason
-                self._give_up(
-                    conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=self._ack_timeout, reason=reason)
-                )
+            if refused is None or refused.verdict in (Verdict.REPEATED, *FINAL):
+                return refused is not None and refused.verdict is Verdict.REPEATED
+            if clock.monotonic() - began > (patience := self._ack_timeout):
+                self._give_up(conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=patience, reason=refused.reason))
             self._wait()
 
-    def _all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
-        """Tell whether all rows are stored, and not none; raise if only some are."""
-        if stored.any() and not stored.all():
-            raise partly_stored(self._name, ids, stored)
-        return bool(stored.all())
+    def all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
+        """Tell whether all rows of a batch are stored, and not none.
+
+        Raises:
+            PublishError: only some of them are, as far as the stream knows their ids.
+        """
+        rows, count = np.flatnonzero(stored), len(stored)
+        if 0 < len(rows) < count:
+            names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
+            names += f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+            raise PublishError(conditions.PARTLY_STORED(stream=self._name, stored=len(rows), rows=count, which=names))
+        return len(rows) == count
 
     # Errors
 
     def _report(self, batch: Rows, refused: _Refused) -> NoReturn:
         """Raise the batch's refusal, naming the row if that is known."""
-        number, reason = refused.number, refused.refusal.reason
+        number, reason = refused.number, refused.reason
         found = None
-        if refused.refusal.verdict is Verdict.CONFLICT:
+        if refused.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
                 found = self._find_conflict(batch, reason)
         if found is None and number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
@@ -340,11 +339,3 @@ class BatchPublisher:
 
 def _together(subjects: pa.Array, payloads: pa.Array, headers: pa.Array, ids: pa.Array | None = None) -> Rows:
     return Rows(np.arange(len(subjects)), subjects, payloads, headers, ids)
-
-
-def partly_stored(stream: str, ids: pa.Array, stored: Mask) -> PublishError:
-    """Return the error for a batch that cannot be stored whole: the stream knows the ids of some of its rows."""
-    rows = np.flatnonzero(stored)
-    names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return PublishError(conditions.PARTLY_STORED(stream=stream, stored=len(rows), rows=len(stored), which=names + more))

@@ -53,20 +53,15 @@ def resolve_conflicts(
     reason says what it expected, or is the resolver's. ``resolve`` decides about rows whose message ids the stream does
     not know; without a resolver, these rows are errors. ``state`` requests the stream's state.
     """
-    flight = ledger.flight
+    flight, resolve = ledger.flight, resolve or _refuse
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
     rows = [flight.row(each.message) for each in conflicts]
-    found: list[Resolution | None] = []
+    found: list[Resolution] = []
     for each, row, is_known in zip(conflicts, rows, _known(js, rows, state).tolist(), strict=True):
-        if is_known:
-            found.append(Resolution(stored=True))
-        else:
-            conflict = Conflict(each.row, each.subject, row.header(0), each.reason)
-            found.append(resolve(js, conflict) if resolve is not None else None)
+        conflict = Conflict(each.row, each.subject, row.header(0), each.reason)
+        found.append(Resolution(stored=True) if is_known else resolve(js, conflict))
     for each, row, resolution in zip(conflicts, rows, found, strict=True):
-        if resolution is None:
-            flight.refused[each.message] = each._replace(reason=_explain(row, each.reason))
-        elif resolution.reason:
+        if resolution.reason:
             flight.refused[each.message] = each._replace(reason=resolution.reason)
         elif resolution.header == row.header(0):  # it would conflict again: it has to wait
             flight.refused[each.message] = each._replace(verdict=Verdict.TOO_MANY)
@@ -74,7 +69,7 @@ def resolve_conflicts(
             ledger.acknowledged.duplicates += resolution.stored and not row.again
             ledger.skipped += resolution.header is None and not resolution.stored
             flight.resolve(each.message, resolution.header)
-    return any(each is not None and not each.reason for each in found)
+    return any(not each.reason for each in found)
 
 
 def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
@@ -88,7 +83,7 @@ def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamI
     return known_ids(js.connection, stream.name, subjects, pa.concat_arrays([row.ids for row in rows]))
 
 
-def _explain(row: Rows, reason: str) -> str:
-    """Add to a refusal what the row expected of its subject's last message, if anything."""
-    expected = parse_block(row.header(0)).get(EXPECTED_REVISION)
-    return reason if expected is None else expecting(expected[0], reason)
+def _refuse(_: JetStream, conflict: Conflict) -> Resolution:
+    """Refuse a row, and say what it expected of its subject's last message, if anything."""
+    expected = parse_block(conflict.header).get(EXPECTED_REVISION)
+    return Resolution(reason=conflict.reason if expected is None else expecting(expected[0], conflict.reason))

@@ -203,15 +203,23 @@ class Sender:
         self.last_stored = clock.monotonic()
 
     def _fail(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
+        stream, refused, seconds = self.recovery.stream, failure.refused, failure.seconds
         if failure.why is decide.Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
             raise PublishError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
+        if failure.why is decide.Failure.REFUSES:
+            raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
         if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
-        of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
-        of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in failure.refused)
+        if failure.why is decide.Failure.UNAVAILABLE:
+            raise PublishError(conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=seconds, subject=refused[0].subject))
+        first = min(refused, key=lambda each: each.row)
+        said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
+        more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
+        of_rows = all(each.verdict in _OF_ROWS for each in refused)
+        of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
-        raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
+        raise PublishError(with_text(said, f"{said}{more}")).advising(*hints)
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; first pause if the stream refused them for now."""
@@ -243,15 +251,3 @@ class Sender:
         self._start(self.flight.end)
         if count_of(left) < count_of(rows):
             self.last_stored = clock.monotonic()
-
-
-def _describe(stream: str, failure: decide.Fail) -> str:
-    """Describe why rows were not stored."""
-    refused = failure.refused
-    if failure.why is decide.Failure.REFUSES:
-        return conditions.EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
-    if failure.why is decide.Failure.UNAVAILABLE:
-        return conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
-    first = min(refused, key=lambda each: each.row)
-    said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
-    return said if len(refused) == 1 else with_text(said, f"{said}; {len(refused)} rows were refused in all")

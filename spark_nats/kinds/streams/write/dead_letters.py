@@ -10,6 +10,7 @@ attempt stored it, whatever the server answers now, and no row is in both stream
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -161,10 +162,8 @@ class DeadLetters:
             InvalidRowError: the rows name another target.
         """
         checker.check_place(batch, first_row)
-        try:
+        with contextlib.suppress(BrokenRuleError):
             return checker.encode(batch)
-        except BrokenRuleError:
-            pass
         reasons = _find_broken(checker, batch)
         is_bad = np.zeros(batch.num_rows, np.bool_)
         is_bad[list(reasons)] = True
@@ -261,12 +260,9 @@ class DeadLetters:
                     api_prefix=options.api_prefix,
                     whose="these rows",
                 )
-                headers, payloads = (
-                    byte_strings([header for header, _ in letters]),
-                    byte_strings([body for _, body in letters]),
-                )
+                headers, payloads = map(byte_strings, zip(*letters, strict=True))
                 subjects = texts([dead_letter_subject(info, options)] * len(letters))
-                publisher.publish(subjects, payloads.cast(pa.binary()), headers.cast(pa.binary()), None, texts(ids))
+                publisher.publish(subjects, payloads, headers, None, texts(ids))
                 publisher.drain()
                 if publisher.needs_verifying:
                     publisher.verify()

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -20,7 +19,7 @@ from spark_nats.conditions import ConditionText, Hint
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher, partly_stored
+from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
@@ -35,7 +34,7 @@ from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.subjects import subject_violation
 
 if TYPE_CHECKING:
-    from spark_nats.kinds.streams.write.sink import Aside
+    from spark_nats.kinds.streams.write.dead_letters import DeadLetters
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def write_partition(
             count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
         elif options.atomic:
             publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
-            count, size = _write_whole(publisher, checker, batches, already_stored, stream.name)
+            count, size = _write_whole(publisher, checker, batches, already_stored)
         else:
             resolve = sink.conflicts(bad is not None) if sink.conflicts else None
             publisher = _publisher(lease, options, stream, task, bad, resolve)
@@ -133,7 +132,7 @@ def _publisher(
     options: WriteOptions,
     stream: StreamInfo,
     task: WriteTask,
-    bad: Aside | None,
+    bad: DeadLetters | None,
     resolve: ConflictResolver | None,
 ) -> Publisher:
     """Return a publisher to a stream that logs its progress."""
@@ -168,7 +167,7 @@ def _write_rows(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     already_stored: AlreadyStored | None,
-    bad: Aside | None,
+    bad: DeadLetters | None,
 ) -> tuple[int, int]:
     """Write rows as they arrive; return their number, and the bytes of the rows that were sent."""
     count = size = 0
@@ -204,7 +203,6 @@ def _write_whole(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     already_stored: AlreadyStored | None,
-    stream: str,
 ) -> tuple[int, int]:
     """Write rows together or not at all; return their number, and the bytes of the rows that were sent."""
     parts: list[pa.RecordBatch] = []
@@ -222,10 +220,7 @@ def _write_whole(
     (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
     rows = checker.check(whole, 0)
     rows.check_together()
-    missing = np.ones(count, np.bool_) if already_stored is None else already_stored.missing(rows.ids)
-    if missing.any() and not missing.all():
-        raise partly_stored(stream, rows.ids, ~missing)
-    if not missing.any():
+    if already_stored is not None and publisher.all_or_none(rows.ids, ~already_stored.missing(rows.ids)):
         return count, 0
     publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
     return count, int(rows.sizes.sum())

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from spark_nats.kinds.streams.write.dead_letters import DeadLetters
     from spark_nats.kinds.streams.write.tasks import Written
 
-    Aside = DeadLetters
 
-
-def _dead_letters(options: WriteOptions, columns: Columns) -> Aside | None:
+def _dead_letters(options: WriteOptions, columns: Columns) -> DeadLetters | None:
     from spark_nats.kinds.streams.write.dead_letters import DeadLetters
 
     return DeadLetters(options, columns) if options.bad_rows != FAIL else None
@@ -51,7 +49,7 @@ class Sink:
     no_lifetimes: ConditionText | None = None
     conflicts: Callable[[bool], ConflictResolver] | None = None
     skipped: Callable[[int, int], ConditionText] | None = None
-    dead_letters: Callable[[WriteOptions, Columns], Aside | None] = _dead_letters
+    dead_letters: Callable[[WriteOptions, Columns], DeadLetters | None] = _dead_letters
 
     def target(self, options: Query) -> str:
         """Return the name of the target, as the log and errors use it."""

@@ -31,7 +31,7 @@ def js(connection: Connection) -> JetStream:
 @pytest.fixture
 def all_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the other answers when a row is refused for good, however slow the machine is: tests count them."""
-    monkeypatch.setattr(decide, "LOST_ASTRAY", 30.0)
+    monkeypatch.setattr(decide, "LOST_OUT_OF_ORDER", 30.0)
 
 
 @pytest.fixture

@@ -92,8 +92,8 @@ class BatchPublisher:
             NatsError: the connection failed; the error tells the same.
         """
         blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
-        batch = _together(subjects, payloads, blocks, None if ids.null_count else ids)
         self._rows = len(subjects)
+        batch = Rows(np.arange(self._rows), subjects, payloads, blocks, None if ids.null_count else ids)
         began = clock.monotonic()
         while not self._try(batch, began):
             self._wait()
@@ -272,7 +272,7 @@ class BatchPublisher:
         stored, and it is refused for what is wrong with the first message, if anything is.
         """
         headers = byte_strings([encode_block({MSG_ID: message_id}), encode_block({EXPECTED_MSG_ID: clock.token(16)})])
-        probe = _together(texts([subject] * 2), byte_strings([b""] * 2), headers)
+        probe = Rows(np.arange(2), texts([subject] * 2), byte_strings([b""] * 2), headers, None)
         began = clock.monotonic()
         while True:
             try:
@@ -335,7 +335,3 @@ class BatchPublisher:
         if self._doubtful is not None:
             return f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
         return f"none of this task's {self._rows} rows was stored"
-
-
-def _together(subjects: pa.Array, payloads: pa.Array, headers: pa.Array, ids: pa.Array | None = None) -> Rows:
-    return Rows(np.arange(len(subjects)), subjects, payloads, headers, ids)

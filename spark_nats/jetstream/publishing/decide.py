@@ -26,7 +26,7 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 
 LOST_AFTER = 5.0
 """Seconds without any answer after which the missing answers count as lost, if rows can be sent again."""
-LOST_ASTRAY = 1.0  # the same after an answer out of order: what was sent before its row is decided then, or lost
+LOST_OUT_OF_ORDER = 1.0  # the same after an answer out of order: what was sent before its row is decided then, or lost
 UNANSWERED = "no stream listens on it, and whoever else does sends no answer"
 """The reason for a message that nobody answers."""
 MIN_PATIENCE = 0.1
@@ -146,10 +146,10 @@ def _about_open(state: PublishState) -> Decision | None:
     """Decide about messages without an answer; None once a final refusal decides without their answers."""
     # The error has to name the first row that is refused for good, so answers to earlier rows are awaited.
     if _is_any_fatal(state, state.refused):
-        return Wait(LOST_ASTRAY - state.silent) if state.silent < LOST_ASTRAY else None
+        return Wait(LOST_OUT_OF_ORDER - state.silent) if state.silent < LOST_OUT_OF_ORDER else None
     left = state.ack_timeout - state.waited
     if state.can_repeat:
-        patience = LOST_AFTER if state.state is StreamState.IN_ORDER else LOST_ASTRAY
+        patience = LOST_AFTER if state.state is StreamState.IN_ORDER else LOST_OUT_OF_ORDER
         left = min(left, patience - state.silent)
     if (left := max(left, MIN_PATIENCE - state.silent)) > 0:
         return Wait(left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -32,19 +33,9 @@ class Rows(NamedTuple):
 
     def take(self, chosen: slice | Mask) -> Rows:
         """Return the chosen rows."""
-
-        def part(column: pa.Array | None) -> pa.Array | None:
-            if column is None:
-                return None
-            return column[chosen] if isinstance(chosen, slice) else column.filter(booleans(chosen))
-
-        return self._replace(
-            numbers=self.numbers[chosen],
-            subjects=part(self.subjects),
-            payloads=part(self.payloads),
-            headers=part(self.headers),
-            ids=part(self.ids),
-        )
+        pick = itemgetter(chosen) if isinstance(chosen, slice) else methodcaller("filter", booleans(chosen))
+        subjects, payloads, headers, ids = (None if column is None else pick(column) for column in self[1:5])
+        return Rows(self.numbers[chosen], subjects, payloads, headers, ids, self.since, self.again, self.conditional)
 
     def header(self, i: int) -> bytes:
         """Return the header block of one row; empty when it has none."""

@@ -79,8 +79,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        if (aside := sink.dead_letters(options, sink.columns)) is not None:
-            aside.prepare(js)
+        if (dead_letters := sink.dead_letters(options, sink.columns)) is not None:
+            dead_letters.prepare(js)
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):

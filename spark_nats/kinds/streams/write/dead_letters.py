@@ -29,7 +29,7 @@ from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.publishing.rows import Rows as Refused
+from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
@@ -201,7 +201,7 @@ class DeadLetters:
                 self._waiting.append(row)
                 self._bytes += len(row.payload)
 
-    def take(self, row: Refused, reason: str) -> None:
+    def take(self, row: Rows, reason: str) -> None:
         """Take a row that the stream has refused."""
         self.add([refused_row(row.subjects[0], row.payloads[0], row.header(0), reason)])
 

@@ -10,7 +10,7 @@ from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.publishing.decide import (
     LOST_AFTER,
-    LOST_ASTRAY,
+    LOST_OUT_OF_ORDER,
     MIN_PATIENCE,
     Ask,
     DeadLetterRows,
@@ -61,9 +61,9 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         outcome(open=5, silent=LOST_AFTER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
-    "a gap is younger": (outcome(StreamState.OUT_OF_ORDER, open=5), Wait(LOST_ASTRAY)),
+    "a gap is younger": (outcome(StreamState.OUT_OF_ORDER, open=5), Wait(LOST_OUT_OF_ORDER)),
     "a gap stays": (
-        outcome(StreamState.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY, asked=True),
+        outcome(StreamState.OUT_OF_ORDER, open=5, silent=LOST_OUT_OF_ORDER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
     "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
@@ -78,12 +78,12 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
     "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(MIN_PATIENCE)),
     # Rows were refused.
-    "others have no answer yet": (after(MANY, open=3), Wait(LOST_ASTRAY)),
+    "others have no answer yet": (after(MANY, open=3), Wait(LOST_OUT_OF_ORDER)),
     "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(ResendReason.UNKNOWN)),
     "too many": (after(MANY, MANY), Resend(ResendReason.TOO_MANY)),
     "too many for long": (after(MANY, waited=31.0), Fail(Failure.REFUSES, refused(MANY), 30.0)),
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
-    "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_ASTRAY)),
+    "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_OUT_OF_ORDER)),
     "for good, and others get no answer": (
         after(NO, open=3, silent=1.0, can_repeat=False),
         Fail(Failure.REFUSED, refused(NO)),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         after(ROW, PLACE, dead_letters={ROW, PLACE}),
         DeadLetterRows(refused(ROW, PLACE)),
     ),
-    "a bad row, and others are open": (after(ROW, open=3, dead_letters={ROW}), Wait(LOST_ASTRAY)),
+    "a bad row, and others are open": (after(ROW, open=3, dead_letters={ROW}), Wait(LOST_OUT_OF_ORDER)),
     "a bad row, and others get no answer": (
         after(ROW, open=3, silent=1.0, asked=True, dead_letters={ROW}),
         Resend(ResendReason.UNKNOWN),

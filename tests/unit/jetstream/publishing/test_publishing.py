@@ -196,7 +196,7 @@ def publishing(
     silence = 0.05 if max_in_flight is None else 1.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "LOST_AFTER", silence)
-        patch.setattr(decide, "LOST_ASTRAY", silence)
+        patch.setattr(decide, "LOST_OUT_OF_ORDER", silence)
         patch.setattr(window, "FIRST_ABSENCE", 0.001)
         patch.setattr(window, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))

@@ -45,7 +45,6 @@ HEARTBEAT = 5.0  # seconds after which the server sends a heartbeat when it has 
 PULL_EXPIRES = 30.0  # seconds that a pull request lives
 _THROTTLED_EXPIRES = 1.0  # the same while the caller is slow
 _MAX_PULL_BYTES = 128 << 20
-_ANY_BYTES = 1 << 62
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class _Request:
     """What an open pull request may still bring."""
 
     messages: int
-    bytes: int
+    bytes: float  # infinite where it is bounded in messages only
 
 
 class PullRequests:
@@ -73,7 +72,7 @@ class PullRequests:
 
     def add(self, messages: int, max_bytes: int | None) -> None:
         """Note a sent request; ``max_bytes`` is None where it is bounded in messages only."""
-        self._open.append(_Request(messages, _ANY_BYTES if max_bytes is None else max_bytes))
+        self._open.append(_Request(messages, math.inf if max_bytes is None else max_bytes))
 
     def count(self, sizes: Positions) -> None:
         """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`sizes_of`)."""
@@ -90,7 +89,7 @@ class PullRequests:
                 used = int(total[done - 1])
             if request.messages == 0 or request.bytes == 0 or done < len(total):
                 self._open.popleft()
-                self._ended += request.bytes > 0
+                self._ended += 0 < request.bytes < math.inf
 
     def end(self) -> None:
         """Note that the server has announced the end of a request."""

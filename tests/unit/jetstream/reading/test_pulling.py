@@ -56,6 +56,16 @@ def test_a_request_of_which_every_byte_was_used_ends_without_a_word():
     assert len(requests) == 0
 
 
+def test_a_request_without_a_limit_of_bytes_ends_without_a_word():
+    requests = PullRequests()
+    requests.add(2, None)
+    requests.add(5, None)
+    requests.count(np.array([50, 50, 50]))
+    assert (len(requests), requests.messages) == (1, 4)
+    requests.end()  # of the second one, whose time is over
+    assert len(requests) == 0
+
+
 def test_forgotten_requests_are_none():
     requests = PullRequests()
     requests.add(10, 100)

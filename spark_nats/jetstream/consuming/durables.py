@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
 from typing import Any
 
 from spark_nats import clock
@@ -54,37 +53,6 @@ def default_name(stream: str, filters: Sequence[str]) -> str:
     return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-class DurableState(Enum):
-    """The relation of a run to its durable."""
-
-    UNSEEN = auto()  # not looked for yet, or to be taken again before the reader has begun
-    FOUND = auto()  # taken over from an earlier run; the reader has still to begin or to resume
-    MADE = auto()  # created, because there was none; what that means is not reported yet
-    HELD = auto()  # owned by this run, and the reader has begun or resumed
-    LOST = auto()  # formerly owned by this run, and to be taken again
-    REMADE = auto()  # formerly owned by this run, and created again; what that means is not reported yet
-
-    @property
-    def was_held(self) -> bool:
-        """Whether this run has owned the durable before."""
-        return self in (DurableState.HELD, DurableState.LOST, DurableState.REMADE)
-
-    @property
-    def unannounced(self) -> bool:
-        """Whether the durable had to be created, and what that means is not reported yet."""
-        return self in (DurableState.MADE, DurableState.REMADE)
-
-    def taken(self, new: bool) -> DurableState:
-        """Return the next state when the run takes the durable, which had to be created if ``new``."""
-        if self.was_held:
-            return DurableState.REMADE if new else DurableState.HELD
-        return DurableState.MADE if new else DurableState.FOUND
-
-    def gone(self) -> DurableState:
-        """Return the next state when the durable has to be taken again."""
-        return DurableState.LOST if self.was_held else DurableState.UNSEEN
-
-
 class DurableHandle:
     """The durable of one stream, for one run of a reader. It can be pickled; each call takes a connection.
 
@@ -98,7 +66,8 @@ class DurableHandle:
         self._stream = stream
         self._filters = tuple(filters)
         self._owner = clock.token(8)
-        self._life = DurableState.UNSEEN
+        self._was_held = False  # whether the reader has begun or resumed while the run owned the durable
+        self._unannounced = False  # whether the durable had to be created, and what that means is not reported yet
         self._created: str | None = None  # creation time of the stream where the run owns the durable; None: nowhere
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._released = 0  # everything before this sequence is known to be released
@@ -108,7 +77,7 @@ class DurableHandle:
     @property
     def begun(self) -> bool:
         """Whether the reader has begun or resumed, after reporting what a missing durable may have lost."""
-        return self._life in (DurableState.HELD, DurableState.LOST)
+        return self._was_held and not self._unannounced
 
     @property
     def _what(self) -> str:
@@ -135,17 +104,17 @@ class DurableHandle:
             self._check_ours(found)
             found = self._mark(js, found.config, {**found.metadata, OWNER: self._owner})
         self._config = found.config
-        self._life = self._life.taken(NEW in found.metadata)
+        self._unannounced = NEW in found.metadata
         self._created = info.created
         self._released = 0 if self.retention == WORK_QUEUE else found.floor
         self._looked = clock.monotonic()
 
     def note_begun(self, js: JetStream) -> None:
         """Note that the reader begins, or resumes although the durable was missing, which no longer matters."""
-        if self._life.unannounced:
+        if self._unannounced:
             metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
             self._mark(js, self._config, metadata)
-        self._life = DurableState.HELD
+        self._was_held, self._unannounced = True, False
 
     def try_resume(self, js: JetStream, start: int) -> ConditionText | None:
         """Return what may be lost because the durable was missing when a reader resumes at ``start``; None if nothing.
@@ -155,14 +124,13 @@ class DurableHandle:
         Raises:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
-        life = self._life
-        if life is DurableState.MADE and self.retention == WORK_QUEUE:
+        if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
             left = next_sequence(js, self._stream, 1, self._filters or (">",))
             if left is not None and left < start:
                 raise ConsumerConflictError(
                     conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
                 )
-        if not life.unannounced or self.retention != INTEREST:
+        if not self._unannounced or self.retention != INTEREST:
             self.note_begun(js)
             return None
         return conditions.DURABLE_DELETED(what=self._what)
@@ -172,7 +140,7 @@ class DurableHandle:
         found = consumer_info(js, self._stream, self.name)
         if found is not None:
             self._view.clear(self.name)
-        elif self._life.was_held:
+        elif self._was_held:
             self._view.confirm(js, self.name, f"{self._what} does not exist any more")
         return found
 
@@ -281,7 +249,7 @@ class DurableHandle:
 
     def retake(self) -> None:
         """Note that the durable has to be taken again: it is gone, or was perhaps restored with an older stream."""
-        self._life = self._life.gone()
+        self._unannounced = False
         self._created = None
 
     def _purge(self, js: JetStream, first: int, target: int) -> None:

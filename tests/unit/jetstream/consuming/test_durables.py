@@ -1,4 +1,4 @@
-"""How a run stands to its durable consumer, and what a server says of one."""
+"""What a server says of a consumer."""
 
 from __future__ import annotations
 
@@ -6,25 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_nats.jetstream.consuming.durables import DurableState
 from spark_nats.protocol.consumers import consumer_in
-
-
-@pytest.mark.parametrize(
-    ("life", "found", "made", "gone"),
-    [
-        (DurableState.UNSEEN, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
-        (DurableState.FOUND, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
-        (DurableState.MADE, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
-        (DurableState.HELD, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
-        (DurableState.LOST, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
-        (DurableState.REMADE, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
-    ],
-)
-def test_what_becomes_of_a_durable_that_is_taken_or_gone(
-    life: DurableState, found: DurableState, made: DurableState, gone: DurableState
-) -> None:
-    assert (life.taken(new=False), life.taken(new=True), life.gone()) == (found, made, gone)
 
 
 def answer(**other: Any) -> dict[str, Any]:

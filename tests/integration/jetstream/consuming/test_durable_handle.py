@@ -1,0 +1,74 @@
+"""What a run of a reader knows of its durable consumer, when that is taken over, is deleted, or is created again."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.consuming import durables
+from spark_nats.jetstream.consuming.consumers import delete_consumer
+from spark_nats.jetstream.consuming.durables import DurableHandle
+from spark_nats.jetstream.views import stream_info
+from tests.nats_py import NatsPy
+
+
+@pytest.fixture
+def stream(nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An interest stream, of whose durables each look asks the server."""
+    monkeypatch.setattr(durables, "LOOK_INTERVAL", 0.0)
+    nats_py.create_stream(unique, retention="interest")
+    return unique
+
+
+def run(stream: str) -> DurableHandle:
+    return DurableHandle(stream, "d", (), patience=60.0)
+
+
+def lose(js: JetStream, hold: DurableHandle, stream: str) -> None:
+    """Delete the durable, and have its run notice."""
+    delete_consumer(js, stream, hold.name)
+    js.connection.flush()
+    hold.look(js)
+
+
+def test_a_new_durable_is_announced_before_the_reader_has_begun(js: JetStream, stream: str) -> None:
+    first, second, third = run(stream), run(stream), run(stream)
+    first.adopt(js, stream_info(js, stream))
+    assert not first.begun
+    second.adopt(js, stream_info(js, stream))  # the first run has ended without a word about it
+    assert second.try_resume(js, 1)
+    assert not second.begun
+    second.note_begun(js)
+    assert second.begun
+    third.adopt(js, stream_info(js, stream))
+    assert not third.begun
+    assert third.try_resume(js, 1) is None
+    assert third.begun
+
+
+def test_a_durable_that_is_gone_before_the_reader_has_begun_is_a_new_one_again(js: JetStream, stream: str) -> None:
+    hold = run(stream)
+    hold.adopt(js, stream_info(js, stream))
+    lose(js, hold, stream)
+    assert not hold.begun
+    hold.adopt(js, stream_info(js, stream))
+    assert hold.try_resume(js, 1)
+    hold.note_begun(js)
+    assert hold.begun
+
+
+def test_a_durable_that_is_deleted_under_its_reader_is_announced_each_time(js: JetStream, stream: str) -> None:
+    hold = run(stream)
+    hold.adopt(js, stream_info(js, stream))
+    hold.note_begun(js)
+    for _ in range(2):
+        lose(js, hold, stream)
+        assert hold.begun  # until the run has taken it again, and knows that it had to be created
+        hold.adopt(js, stream_info(js, stream))
+        assert not hold.begun
+        assert hold.try_resume(js, 1)
+        lose(js, hold, stream)
+        hold.adopt(js, stream_info(js, stream))
+        assert hold.try_resume(js, 1)
+        hold.note_begun(js)
+        assert hold.begun

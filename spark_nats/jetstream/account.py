@@ -37,10 +37,6 @@ def account_info(js: JetStream) -> AccountInfo:
 
 
 def _quota(answer: dict[str, Any], tiers: dict[str, Any], what: str) -> Quota:
-    limits = [_limit(tier, f"max_{what}") for tier in tiers.values()]
-    known = [limit for limit in limits if limit is not None]
-    return Quota(integer_at(answer, what), sum(known) if len(known) == len(limits) else None)
-
-
-def _limit(tier: Any, name: str) -> int | None:
-    return None if value_at(tier, "limits", name) in (-1, None) else integer_at(tier, "limits", name)
+    limit = ("limits", f"max_{what}")
+    limits = [integer_at(tier, *limit) for tier in tiers.values() if value_at(tier, *limit) not in (-1, None)]
+    return Quota(integer_at(answer, what), sum(limits) if len(limits) == len(tiers) else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from typing import Any
@@ -34,10 +35,8 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
         JetStreamError: the server refuses the configuration.
     """
     name = config["name"]
-    try:
+    with contextlib.suppress(StreamNotFoundError):
         return _compared(stream_info(js, name), config, STREAM_DIFFERS)
-    except StreamNotFoundError:
-        pass
     try:
         # Direct gets read small ranges, unless the configuration forbids them.
         info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)

@@ -121,8 +121,6 @@ def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
 
 
 class _Page(NamedTuple, Generic[T]):
-    """One page of a list."""
-
     names: dict[str, T]  # with what is known of each, in order
     entries: int  # entries on the page; several may have one name, see :func:`subjects_of`
     total: int  # entries of the whole list

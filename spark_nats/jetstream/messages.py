@@ -106,7 +106,7 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
-def ask(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
+def ask(js: JetStream, questions: Sequence[Asked[Answer]]) -> list[Answer]:
     """Ask questions as :func:`ask_each` does, and raise the first error among the answers."""
     found = ask_each(js, questions)
     for each in found:
@@ -126,8 +126,7 @@ def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
 
 def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
     """Return the last message that matches a filter; None when there is none."""
-    found: list[StoredMessage | None] = ask(js, [MessageAt(stream, None, subject, whole=True)])
-    return found[0]
+    return ask(js, [MessageAt(stream, None, subject, whole=True)])[0]
 
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:

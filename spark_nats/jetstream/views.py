@@ -68,9 +68,7 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
         JetStreamError: it has no leader at the moment.
         NatsError: the request failed.
     """
-    info: StreamInfo
-    (info,) = ask(js, [StateOf(name)])
-    return info
+    return ask(js, [StateOf(name)])[0]
 
 
 class Trust(Enum):
@@ -136,7 +134,7 @@ def judged(
         if isinstance(found, FirstSince):
             known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
         else:
-            (known[found],) = [look()] if look else ask(js, [found])
+            known[found] = look() if look else ask(js, [found])[0]
     return found
 
 

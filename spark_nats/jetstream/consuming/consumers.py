@@ -144,11 +144,9 @@ def create_consumers(
     """
     requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()
-    for request, answer in zip(requests, js.request_all(requests), strict=True):
-        stream, _ = request.names
+    for (stream, start), request, answer in zip(starts.items(), requests, js.request_all(requests), strict=True):
         try:
             if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
-                start = starts[stream]
                 made[stream] = create_consumer(js, stream, start, filters, headers_only=headers_only, patience=0.0)
             else:
                 made[stream] = answer if isinstance(answer, NatsError) else _made(request, answer)

@@ -16,6 +16,7 @@ messages: there another client may wait for the consumer's place, or for its end
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -84,9 +85,9 @@ def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
         PermissionsError: the user may not request the stream's state.
         NatsError: the connection failed.
     """
-    keeping = _keeping.get(js.connection)
-    kept = keeping.consumers.pop(use, None) if keeping is not None else None
-    if keeping is None or kept is None:
+    keeping = _keeping.get(js.connection, _Keeping())
+    kept = keeping.consumers.pop(use, None)
+    if kept is None:
         return None
     _note_last_words(js.connection, keeping)
     moved = None
@@ -131,12 +132,9 @@ def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInf
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """
-
-    def make(patience: float | None) -> ConsumerInfo:
-        return create_consumer(js, use.stream, position, use.filters, headers_only=use.headers_only, patience=patience)
-
+    make = partial(create_consumer, js, use.stream, position, use.filters, headers_only=use.headers_only)
     try:
-        return make(0.0)
+        return make(patience=0.0)
     except JetStreamError as error:
         if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
             raise
@@ -145,7 +143,7 @@ def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInf
     for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (use.prefix, use.stream)]:
         delete_consumer(js, each.stream, keeping.consumers.pop(each).name)
     _note_last_words(js.connection, keeping)
-    return make(None)
+    return make()
 
 
 def may_be_kept(js: JetStream, info: StreamInfo) -> bool:

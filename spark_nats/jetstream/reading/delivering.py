@@ -191,8 +191,6 @@ class ReadTask(Protocol):
 
 @dataclass(slots=True)
 class _OpenSource:
-    """A source in use."""
-
     source: Source
     start: int  # as in :class:`Arrived`
     began: float  # as in :class:`Arrived`

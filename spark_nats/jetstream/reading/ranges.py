@@ -264,7 +264,6 @@ class RangeReader:
         return consumer, self._limited(cursor)
 
     def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Open direct gets."""
         stream, filters = self._range.stream, self._range.filters
         info, cursor = self._planned(js, cursor)
         if cursor.at_end:

@@ -40,8 +40,7 @@ class FilterPlacement:
         if self._changes == 0:
             self._here = _SEQUENCE + _BYTE * average_size
             if self._filtered and share >= AMPLE_SHARE:
-                self.by_server = False
-                self._changes = 2
+                self.pin(by_server=False)
 
     def change(self, seconds: float, passed: int, remaining: int) -> bool:
         """Tell whether to change sides now, and if so, do.

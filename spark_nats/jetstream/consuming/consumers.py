@@ -42,13 +42,11 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
         NatsError: the request failed.
     """
     try:
-        found = js.request(Api.CONSUMER_INFO, stream, name)
+        return _ask(js, Request(Api.CONSUMER_INFO, (stream, name)))
     except JetStreamError as error:
         if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
             raise
         return None
-    with bad_answer_is_protocol_error(Api.CONSUMER_INFO, stream, name):
-        return consumer_in(found, stream, name)
 
 
 def move_consumer(
@@ -71,7 +69,7 @@ def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
-    return _make(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
+    return _ask(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
@@ -111,7 +109,7 @@ def create_consumer(
     waits = Backoff(0.1, 1.0, least=0.5)
     while True:
         try:
-            return _make(js, _request(stream, config))
+            return _ask(js, _request(stream, config))
         except JetStreamError as error:
             if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
@@ -149,14 +147,14 @@ def create_consumers(
             if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
                 made[stream] = create_consumer(js, stream, start, filters, headers_only=headers_only, patience=0.0)
             else:
-                made[stream] = answer if isinstance(answer, NatsError) else _made(request, answer)
+                made[stream] = answer if isinstance(answer, NatsError) else _parsed(request, answer)
         except NatsError as error:  # the caller has to know the other consumers, to delete them
             made[stream] = error
     return made
 
 
-def _make(js: JetStream, request: Request) -> ConsumerInfo:
-    return _made(request, js.request(request.operation, *request.names, body=request.body))
+def _ask(js: JetStream, request: Request) -> ConsumerInfo:
+    return _parsed(request, js.request(request.operation, *request.names, body=request.body))
 
 
 def _request(stream: str, config: dict[str, Any]) -> Request:
@@ -164,7 +162,7 @@ def _request(stream: str, config: dict[str, Any]) -> Request:
     return Request(Api.CONSUMER_CREATE, (stream, name), creation(stream, {"name": name, **config}))
 
 
-def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
+def _parsed(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
     with bad_answer_is_protocol_error(request.operation, *request.names):
         return consumer_in(answer, *request.names)
 

@@ -76,8 +76,8 @@ _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
 _refused = RefusalMemory()  # streams where a consumer could not be moved, or had no place: none is kept there
 
 
-def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
-    """Move the consumer that is kept for a use to a sequence, and stop keeping it, because it is in use.
+def move_kept(js: JetStream, key: ConsumerKey, position: int) -> Moved | None:
+    """Move the consumer that is kept under a key to a sequence, and stop keeping it, because it is in use.
 
     Return None when there is no such consumer, and also when it is unusable, after deleting it.
 
@@ -86,21 +86,21 @@ def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
         NatsError: the connection failed.
     """
     keeping = _keeping.get(js.connection, _Keeping())
-    kept = keeping.consumers.pop(use, None)
+    kept = keeping.consumers.pop(key, None)
     if kept is None:
         return None
-    _note_last_words(js.connection, keeping)
+    _delete_at_close(js.connection, keeping)
     moved = None
-    if kept.start <= position and clock.monotonic() < kept.until and not _refused.holds(js, use.stream):
-        moved = _move(js, use, kept, position)
+    if kept.start <= position and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
+        moved = _move(js, key, kept, position)
     if moved is None:
-        delete_consumer(js, use.stream, kept.name)
+        delete_consumer(js, key.stream, kept.name)
     return moved
 
 
-def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved | None:
-    state = StateOf(use.stream)
-    reset = Request(Api.CONSUMER_RESET, (use.stream, kept.name), {"seq": position})
+def _move(js: JetStream, key: ConsumerKey, kept: _Kept, position: int) -> Moved | None:
+    state = StateOf(key.stream)
+    reset = Request(Api.CONSUMER_RESET, (key.stream, kept.name), {"seq": position})
     try:
         moved, answer = js.request_all([reset, state.request], PATIENCE)
         if isinstance(answer, NatsError):
@@ -110,14 +110,14 @@ def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved 
             return None
         if isinstance(moved, NatsError):
             if isinstance(moved, NatsTimeoutError):
-                _refused.note(js, use.stream)
+                _refused.note(js, key.stream)
             return None
-        with bad_answer_is_protocol_error(Api.CONSUMER_RESET, use.stream, kept.name):
-            found = moved_consumer_in(moved, use.stream, kept.name, position)
+        with bad_answer_is_protocol_error(Api.CONSUMER_RESET, key.stream, kept.name):
+            found = moved_consumer_in(moved, key.stream, kept.name, position)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
             raise
-        _refused.note(js, use.stream)
+        _refused.note(js, key.stream)
         return None
     except (ProtocolError, JetStreamError):
         if js.connection.closed:
@@ -127,22 +127,22 @@ def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved 
     return Moved(found, info, kept.used) if as_asked else None
 
 
-def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInfo:
-    """Create a consumer for a use from a sequence on, as :func:`~.consumers.create_consumer` does.
+def make_consumer(js: JetStream, key: ConsumerKey, position: int) -> ConsumerInfo:
+    """Create a consumer for a key from a sequence on, as :func:`~.consumers.create_consumer` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """
-    make = partial(create_consumer, js, use.stream, position, use.filters, headers_only=use.headers_only)
+    make = partial(create_consumer, js, key.stream, position, key.filters, headers_only=key.headers_only)
     try:
         return make(patience=0.0)
     except JetStreamError as error:
         if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
             raise
-    _refused.note(js, use.stream)
+    _refused.note(js, key.stream)
     keeping = _keeping.get(js.connection, _Keeping())
-    for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (use.prefix, use.stream)]:
+    for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (key.prefix, key.stream)]:
         delete_consumer(js, each.stream, keeping.consumers.pop(each).name)
-    _note_last_words(js.connection, keeping)
+    _delete_at_close(js.connection, keeping)
     return make()
 
 
@@ -152,7 +152,7 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
     return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
 
 
-def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
+def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
     """Keep a consumer that nobody uses now for the next range.
 
     A consumer without a start sequence or an inactive threshold in its configuration is deleted instead. The first time
@@ -160,7 +160,7 @@ def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used
 
     Args:
         js: the consumer's connection.
-        use: what the consumer delivers.
+        key: what the consumer delivers.
         made: the consumer as it was created, or moved.
         created: when its stream was created.
         used: when, by ``clock.monotonic()``, it was created or last asked for messages.
@@ -171,28 +171,28 @@ def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used
     keeping = _keeping.setdefault(js.connection, _Keeping())
     start, threshold = made.start, made.inactive_threshold
     if start is None or threshold is None:
-        delete_consumer(js, use.stream, made.name)
+        delete_consumer(js, key.stream, made.name)
         return True
-    former = keeping.consumers.pop(use, None)
-    keeping.consumers[use] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
+    former = keeping.consumers.pop(key, None)
+    keeping.consumers[key] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
     if former is not None:  # of another range that was read meanwhile
-        delete_consumer(js, use.stream, former.name)
+        delete_consumer(js, key.stream, former.name)
     if len(keeping.consumers) > MAX_KEPT:
         oldest = next(iter(keeping.consumers))
         delete_consumer(js, oldest.stream, keeping.consumers.pop(oldest).name)
-    _note_last_words(js.connection, keeping)
-    asks = (use.prefix, use.stream) not in keeping.deletable
+    _delete_at_close(js.connection, keeping)
+    asks = (key.prefix, key.stream) not in keeping.deletable
     if asks:
-        keeping.deletable.add((use.prefix, use.stream))
-        delete_consumer(js, use.stream, f"{made.name}-")
+        keeping.deletable.add((key.prefix, key.stream))
+        delete_consumer(js, key.stream, f"{made.name}-")
     return asks
 
 
-def _note_last_words(connection: Connection, keeping: _Keeping) -> None:
+def _delete_at_close(connection: Connection, keeping: _Keeping) -> None:
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
         subjects = [
-            f"{use.prefix}.{Api.CONSUMER_DELETE.about(use.stream, kept.name)}"
-            for use, kept in keeping.consumers.items()
+            f"{key.prefix}.{Api.CONSUMER_DELETE.about(key.stream, kept.name)}"
+            for key, kept in keeping.consumers.items()
         ]
         connection.at_close(subjects)

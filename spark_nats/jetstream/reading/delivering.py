@@ -310,11 +310,9 @@ class Reading:
 
     def _learn(self, cursor: Cursor) -> None:
         """Store the cursor that a task returns, and report what it has lost."""
-        self.cursor = cursor
-        if cursor.lost:
-            self.cursor = replace(cursor, lost=())
-            for what in cursor.lost:
-                self._lost(what)
+        self.cursor = replace(cursor, lost=())
+        for what in cursor.lost:
+            self._lost(what)
 
     def _receive(self, js: JetStream, task: ReadTask, use: _OpenSource) -> None:
         """Wait for what a source delivers next, and have the task interpret it."""

@@ -84,16 +84,16 @@ class DirectGets:
             raise self.unavailable(error) from None
         if arrived is None:
             raise Restart(f"no answer for {self._patience:g} s{self._stranger}")
-        messages, gotten, others = take_apart(arrived)
+        messages, replies, others = take_apart(arrived)
         chunk = None
         if len(messages):
-            if (other := gotten.other_stream(self._stream)) is not None:
+            if (other := replies.other_stream(self._stream)) is not None:
                 why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
                 raise self.unavailable(why) if self._optional else Restart(why)
-            sequences, previous = gotten.stream_sequences(), gotten.previous
+            sequences, previous = replies.stream_sequences(), replies.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
-            chunk = Chunk(Delivered(messages, gotten), int(sequences[0]), int(sequences[-1]))
+            chunk = Chunk(Delivered(messages, replies), int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
                 raise chunk.out_of_order(self._stream, self._start)
             self._last = chunk.last

@@ -76,18 +76,16 @@ class PullRequests:
 
     def count(self, sizes: Positions) -> None:
         """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`sizes_of`)."""
-        total = np.cumsum(sizes)
-        done, used = 0, 0
-        while done < len(total) and self._open:
+        total = np.append(0, np.cumsum(sizes))  # bytes before each message, and of all
+        done = 0
+        while done < len(sizes) and self._open:
             request = self._open[0]
-            fitting = int(np.searchsorted(total, used + request.bytes, "right")) - done
+            fitting = int(np.searchsorted(total, total[done] + request.bytes, "right")) - 1 - done
             taken = min(fitting, request.messages)
-            done += taken
             request.messages -= taken
-            if taken:
-                request.bytes -= int(total[done - 1]) - used
-                used = int(total[done - 1])
-            if request.messages == 0 or request.bytes == 0 or done < len(total):
+            request.bytes -= int(total[done + taken] - total[done])
+            done += taken
+            if request.messages == 0 or request.bytes == 0 or done < len(sizes):
                 self._open.popleft()
                 self._ended += 0 < request.bytes < math.inf
 
@@ -199,10 +197,10 @@ class PullConsumer:
             self._requests.forget()
             return None
         from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
-        statuses = [(arrived.header_at(i), arrived.payload_at(i)) for i in np.flatnonzero(from_server).tolist()]
-        messages = arrived.take(~from_server) if statuses else arrived
+        others = [(arrived.header_at(i), arrived.payload_at(i)) for i in np.flatnonzero(from_server).tolist()]
+        messages = arrived.take(~from_server) if others else arrived
         chunk = self._count(messages) if len(messages) else None
-        for header, payload in statuses:
+        for header, payload in others:
             self._on_status(header, payload)
         return chunk
 

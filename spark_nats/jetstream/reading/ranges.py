@@ -227,10 +227,10 @@ class RangeReader:
             self._placement.pin(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
-        use = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
-        moved = move_kept(js, use, position)
+        key = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
+        moved = move_kept(js, key, position)
         used = clock.monotonic() if moved is None else moved.used
-        made = make_consumer(js, use, position) if moved is None else moved.made
+        made = make_consumer(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
@@ -249,7 +249,7 @@ class RangeReader:
                 matching = made.pending / max(1, info.sequences_from(cursor.received))
                 self._placement.begin(matching, info.average_size)
             if may_be_kept(js, info):
-                consumer.keep = lambda asked: keep(js, use, made, info.created, max(asked, used))
+                consumer.keep = lambda asked: keep(js, key, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
             raise

@@ -32,24 +32,20 @@ class Sizes:
     start: int  # the sizes are of messages from this sequence on
     until: int  # sequence before which each message was measured
     sequences: Positions  # of the measured messages
-    totals: Positions  # bytes of the measured messages up to and with each
+    totals: Positions  # bytes of the measured messages before each, and of all
     average: float  # estimated bytes for each sequence from ``until`` on
 
     def before(self, end: int) -> int:
         """Return the estimated bytes from ``start`` to before ``end``, a sequence that is not below ``until``."""
-        return round(self._measured + self.average * (end - self.until))
+        return round(int(self.totals[-1]) + self.average * (end - self.until))
 
     def end_within(self, most: int, end: int) -> int:
         """Return the end of a range from ``start`` with at most ``most`` bytes, or one message; at most ``end``."""
-        fitting = int(np.searchsorted(self.totals, most, "right"))
-        if fitting < len(self.totals):
+        fitting = int(np.searchsorted(self.totals[1:], most, "right"))
+        if fitting < len(self.sequences):
             return int(max(self.sequences[fitting], self.sequences[0] + 1))
-        more = (most - self._measured) / max(1.0, self.average)
+        more = (most - int(self.totals[-1])) / max(1.0, self.average)
         return max(min(end, self.until + int(more)), min(end, self.start + 1))
-
-    @property
-    def _measured(self) -> int:
-        return int(self.totals[-1]) if len(self.totals) else 0
 
 
 def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Sequence[str] = ()) -> Sizes:
@@ -62,7 +58,7 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     # The actual read reports losses.
     some = Range(stream.name, stream.created, start, until, tuple(filters), removed=Removed.NO_LOSS)
     reader = RangeReader(some, ReadMethod.HEADERS, lost=lambda what: None)
-    sequences, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    sequences, sizes = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
     try:
         for delivered in reader.read(js):
             sequences.append(delivered.deliveries.stream_sequences())
@@ -71,6 +67,6 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
         logger.info(NOT_MEASURED(stream=stream.name, reason=error).with_code)
     totals = np.cumsum(np.concatenate(sizes))
     average = stream.bytes / max(1, stream.sequences_from(0))
-    if len(totals):
+    if len(totals) > 1:
         average = float(totals[-1]) / (reader.cursor.delivered - start)
     return Sizes(start, reader.cursor.delivered, np.concatenate(sequences), totals, average)

@@ -116,7 +116,7 @@ class World(dict[str, Stream]):
             case SizesOf(name, first, end):
                 until = min(end, first + 3)
                 held = [s for s in sorted(self[name].messages) if first <= s < until]
-                totals = list(accumulate([SIZE] * len(held)))
+                totals = list(accumulate([SIZE] * len(held), initial=0))
                 return Sizes(first, until, np.array(held, np.int64), np.array(totals, np.int64), float(SIZE))
             case GapOf():
                 return ""

@@ -59,7 +59,12 @@ def decode(chunks: Iterable[bytes]) -> Iterator[Messages]:
 
 def core_columns(messages: Messages) -> list[pa.Array]:
     """Return all columns that core messages have."""
-    return [messages.subjects(), messages.replies(), messages.headers().values, messages.payloads()]
+    return [
+        messages.subjects(),
+        messages.decoded(messages.reply).values,
+        messages.headers().values,
+        messages.payloads(),
+    ]
 
 
 def delivered_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.RecordBatch:

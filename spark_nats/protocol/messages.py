@@ -70,10 +70,6 @@ class Messages:
         """Return the numbers after the inbox in the subjects, see :func:`numbered`, and a mask of the valid ones."""
         return bytecolumns.decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
-    def replies(self) -> pa.StringArray:
-        """Return the reply subjects, null where a message has none."""
-        return self.decoded(self.reply).values
-
     def decoded(self, span: Span) -> bytecolumns.Text:
         """Return one part of every message as text, null where a message has none."""
         absent = span.start == span.end

@@ -16,18 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spark_nats.protocol.control import (
-    PING,
-    PONG,
-    ConnectOptions,
-    Control,
-    ErrorKind,
-    Op,
-    ServerInfo,
-    error_kind,
-    error_text,
-    parse_info,
-)
+from spark_nats.protocol import control
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
@@ -39,13 +28,13 @@ _MAX_DUE = 1000  # entries in the queue beyond which no PONG is added, for a ser
 class InfoReceived(NamedTuple):
     """The server has described itself: at first, and when something changes, such as ``ldm`` or ``connect_urls``."""
 
-    info: ServerInfo  # also :attr:`Session.info` from now on
+    info: control.ServerInfo  # also :attr:`Session.info` from now on
 
 
 class ErrorReceived(NamedTuple):
     """The server has sent an -ERR."""
 
-    kind: ErrorKind
+    kind: control.ErrorKind
     text: str  # the server's text, made printable
 
 
@@ -61,8 +50,8 @@ class Session:
         info: the server's INFO, when this session replaces another one on the same connection.
     """
 
-    def __init__(self, ping_interval: float, now: float, info: ServerInfo | None = None) -> None:
-        self.info = info or ServerInfo()  # all defaults before the server's greeting
+    def __init__(self, ping_interval: float, now: float, info: control.ServerInfo | None = None) -> None:
+        self.info = info or control.ServerInfo()  # all defaults before the server's greeting
         self.greeted = info is not None  # whether INFO has come
         self.ping_at = now + ping_interval  # when check_silence has to be called, unless something is received before
         self.passed = 0  # the last mark that the server is known to have reached before it reported any error
@@ -93,7 +82,7 @@ class Session:
         elif view:
             self._due.append(view)
 
-    def log_in(self, hello: ConnectOptions) -> int:
+    def log_in(self, hello: control.ConnectOptions) -> int:
         """Answer the server's greeting, and return a :meth:`mark`; a server that reaches the mark accepts the login."""
         self.send(hello.encode())
         return self.mark()
@@ -101,7 +90,7 @@ class Session:
     def mark(self) -> int:
         """Queue a PING as a mark, and return its number; the server answers after processing what was sent before."""
         self._pings += 1
-        self.send(PING)
+        self.send(control.PING)
         return self._pings
 
     def has_reached(self, mark: int) -> bool:
@@ -118,7 +107,7 @@ class Session:
         """
         self.ping_at = now + self._ping_interval
         messages, controls = self._decoder.feed(data)
-        events = [event for _, control in controls if (event := self._obey(control))]
+        events = [event for _, each in controls if (event := self._obey(each))]
         return messages, events
 
     def check_silence(self, now: float) -> bool:
@@ -131,20 +120,20 @@ class Session:
         self.mark()
         return True
 
-    def _obey(self, control: Control) -> Event | None:
-        match control.op:
-            case Op.PING:
+    def _obey(self, received: control.Control) -> Event | None:
+        match received.op:
+            case control.Op.PING:
                 if len(self._due) < _MAX_DUE:
-                    self._due.append(memoryview(PONG))
-            case Op.PONG:
+                    self._due.append(memoryview(control.PONG))
+            case control.Op.PONG:
                 self._pongs = min(self._pongs + 1, self._pings)  # a PONG that answers no PING means nothing
                 if not self._failed:
                     self.passed = self._pongs
-            case Op.INFO:
-                self.info, self.greeted = parse_info(control.argument), True
+            case control.Op.INFO:
+                self.info, self.greeted = control.parse_info(received.argument), True
                 return InfoReceived(self.info)
-            case Op.ERR:
+            case control.Op.ERR:
                 self._failed = True
-                text = error_text(control.argument)
-                return ErrorReceived(error_kind(text), text)
+                text = control.error_text(received.argument)
+                return ErrorReceived(control.error_kind(text), text)
         return None

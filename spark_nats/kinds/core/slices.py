@@ -60,12 +60,12 @@ def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYT
         inside = []
         while even and even[0] < done + piece.messages:
             inside.append(even.popleft() - done)
-        is_full = size > 0 and size + len(piece.wire) > max_bytes
-        if is_full or 0 in inside:
+        if 0 in inside or (size > 0 and size + len(piece.wire) > max_bytes):
             parts.append([])
+            size = 0
         first, *others = piece.split([bound for bound in inside if bound])
         parts[-1].append(first)
         parts += [[each] for each in others]
         done += piece.messages
-        size = len(piece.wire) + (0 if is_full else size)
+        size = len(others[-1].wire) if others else size + len(piece.wire)
     return [WireSlice.of(part) for part in parts if part]

@@ -59,7 +59,7 @@ def test_nats_py_receives_what_we_publish_and_we_what_it_publishes(connection, n
     nats_py.publish(f"{unique}.a", b"hello", headers={"H": ["1", "2"]}, reply="back")
     messages = connection.next(subscription, 5)
     assert messages.subjects().to_pylist() == [f"{unique}.a"]
-    assert messages.replies().to_pylist() == ["back"]
+    assert messages.decoded(messages.reply).values.to_pylist() == ["back"]
     assert messages.payloads().to_pylist() == [b"hello"]
     assert messages.headers().values.to_pylist() == [[("H", ["1", "2"])]]
 

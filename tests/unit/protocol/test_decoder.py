@@ -476,7 +476,7 @@ class TestDecodedColumns:
         assert len(messages) == 5
         assert messages.subjects().to_pylist() == ["foo", "foo.bar", "café", "baz", "i"]
         assert messages.sids().tolist() == [1, 22, 3, 4, 5]
-        assert messages.replies().to_pylist() == [None, "_INBOX.x", None, "r", None]
+        assert messages.decoded(messages.reply).values.to_pylist() == [None, "_INBOX.x", None, "r", None]
         assert messages.payloads().to_pylist() == [b"hello", b"", b"hi", b"", b""]
         assert messages.headers().values.to_pylist() == [[], [], [], [("A", ["1", "2"])], []]
         assert messages.headers().malformed == 0
@@ -513,13 +513,13 @@ class TestDecodedColumns:
         """Two halves of a character in neighbouring messages must not make a whole one."""
         messages = feed_all(b"MSG \xc3 1 \xc3 0\r\n\r\nMSG \xa9 1 \xa9 0\r\n\r\nMSG ok 1 0\r\n\r\n").messages
         assert messages.subjects().to_pylist() == ["\ufffd", "\ufffd", "ok"]
-        assert messages.replies().to_pylist() == ["\ufffd", "\ufffd", None]
+        assert messages.decoded(messages.reply).values.to_pylist() == ["\ufffd", "\ufffd", None]
         assert messages.subject_at(0) == "\ufffd"
 
     def test_no_messages_are_columns_without_rows(self) -> None:
         messages = feed_all(b"PING\r\n").messages
         assert messages.subjects().to_pylist() == []
-        assert messages.replies().to_pylist() == []
+        assert messages.decoded(messages.reply).values.to_pylist() == []
         assert messages.payloads().to_pylist() == []
         assert messages.headers().values.to_pylist() == []
         assert messages.sids().tolist() == []

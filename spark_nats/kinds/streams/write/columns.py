@@ -17,60 +17,26 @@ from spark_nats.kinds.streams.options import NEVER, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
-from spark_nats.protocol.bytecolumns import (
-    Mask,
-    Positions,
-    booleans,
-    flags_of,
-    integers,
-    lengths_of,
-    repeated,
-    texts,
-    values_of,
-)
+from spark_nats.protocol import bytecolumns
+from spark_nats.protocol import headers as header_rules
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.headers import (
-    BATCH_HEADER_BYTES,
-    BATCH_HEADERS,
-    CONTROL_PREFIX,
-    EXPECTED_REVISION,
-    EXPECTED_STREAM,
-    INCREMENT,
-    MAX_QUOTED,
-    MSG_ID,
-    OPERATION,
-    ROLLUP,
-    TTL,
-    Encoded,
-    HeaderLines,
-    add_lines,
-    encode_increments,
-    encode_revisions,
-    encode_ttls,
-    find_header_violation,
-    find_id_violation,
-    flatten,
-    join_lines,
-    no_headers,
-    wrap_lines,
-)
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
 
 logger = logging.getLogger(__name__)
 
 # Headers that the sink adds, so rows that are read again have them. Leaving them out needs no warning.
-_EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
+_EXPECTED = (header_rules.MSG_ID, header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)
 
 
 # Columns that become headers on which a stream, or a client of a KV bucket, acts.
 _CONTROLS = {
-    "ttl": (TTL, encode_ttls),
-    "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
-    "expected_revision": (EXPECTED_REVISION, encode_revisions),
-    "increment": (INCREMENT, encode_increments),
-    "operation": (OPERATION, lambda values: Encoded(values, None)),
-    "rollup": (ROLLUP, lambda values: Encoded(values, None)),
+    "ttl": (header_rules.TTL, header_rules.encode_ttls),
+    "expected_last_subject_sequence": (header_rules.EXPECTED_REVISION, header_rules.encode_revisions),
+    "expected_revision": (header_rules.EXPECTED_REVISION, header_rules.encode_revisions),
+    "increment": (header_rules.INCREMENT, header_rules.encode_increments),
+    "operation": (header_rules.OPERATION, lambda values: header_rules.Encoded(values, None)),
+    "rollup": (header_rules.ROLLUP, lambda values: header_rules.Encoded(values, None)),
 }
 _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # the longest suffix that a publish appends to the inbox prefix
@@ -97,14 +63,14 @@ class CheckedRows(NamedTuple):
     conditional: pa.Array | None = None
 
     @property
-    def sizes(self) -> Positions:
+    def sizes(self) -> bytecolumns.Positions:
         """Bytes of each row's headers and payload."""
-        size = lengths_of(self.payloads)
-        return size if self.headers is None else size + lengths_of(self.headers)
+        size = bytecolumns.lengths_of(self.payloads)
+        return size if self.headers is None else size + bytecolumns.lengths_of(self.headers)
 
-    def where(self, chosen: Mask) -> CheckedRows:
+    def where(self, chosen: bytecolumns.Mask) -> CheckedRows:
         """Return the chosen rows."""
-        mask = booleans(chosen)
+        mask = bytecolumns.booleans(chosen)
         return CheckedRows(*(None if column is None else column.filter(mask) for column in self))
 
     def split_conditional(self) -> Iterator[CheckedRows]:
@@ -118,7 +84,7 @@ class CheckedRows(NamedTuple):
             yield self
             return
         before = _place_before(self.subjects)
-        conditional = flags_of(self.conditional)
+        conditional = bytecolumns.flags_of(self.conditional)
         start = 0
         for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
             if before[row] >= start:
@@ -133,13 +99,13 @@ class CheckedRows(NamedTuple):
             InvalidRowError: two rows have the same message id, or a row that expects a certain last message of its
                 subject comes after another row of that subject.
         """
-        of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
+        of_id = np.flatnonzero(bytecolumns.flags_of(self.ids.is_valid()))
         same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
         if len(same_id):
             raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
         if self.conditional is None:
             return
-        repeats = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
+        repeats = np.flatnonzero(bytecolumns.flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
         if len(repeats):
             raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(repeats[0])))
 
@@ -147,12 +113,12 @@ class CheckedRows(NamedTuple):
         return CheckedRows(*(None if column is None else column[start:end] for column in self))
 
 
-def _place_before(column: pa.Array) -> Positions:
+def _place_before(column: pa.Array) -> bytecolumns.Positions:
     """Return for each value the index of the last equal value before it, -1 where there is none."""
-    code = values_of(column.dictionary_encode().indices)
+    code = bytecolumns.values_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
     same = code[order[1:]] == code[order[:-1]]
-    before: Positions = np.full(len(code), -1)
+    before: bytecolumns.Positions = np.full(len(code), -1)
     before[order[1:][same]] = order[:-1][same]
     return before
 
@@ -235,9 +201,9 @@ class RowChecker:
         headers, message_ids, conditional = self._headers(columns, subjects, payloads, self._ids if gives_ids else None)
         return CheckedRows(subjects, payloads, headers, replies, message_ids, conditional)
 
-    def sizes(self, rows: CheckedRows) -> Positions:
+    def sizes(self, rows: CheckedRows) -> bytecolumns.Positions:
         """Return how many bytes each row has, including the batch headers of an atomic write."""
-        return rows.sizes + BATCH_HEADER_BYTES if self._options.atomic else rows.sizes
+        return rows.sizes + header_rules.BATCH_HEADER_BYTES if self._options.atomic else rows.sizes
 
     def check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not name another target than the one that is written to.
@@ -250,7 +216,7 @@ class RowChecker:
             return
         values = batch.column(column).cast(pa.string())
         place = self._columns.target or self._options.stream or ""
-        elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
+        elsewhere = bytecolumns.flags_of(pc.not_equal(values, place).fill_null(False))
         if elsewhere.any():
             shown = printable(values[int(elsewhere.argmax())].as_py())
             rule = (
@@ -261,22 +227,22 @@ class RowChecker:
     def _payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
         if is_counter and "payload" not in columns:
-            return repeated("", rows).cast(pa.binary())
+            return bytecolumns.repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
-        is_null = flags_of(payloads.is_null())
+        is_null = bytecolumns.flags_of(payloads.is_null())
         self._refuse("payload", breaking(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
-            length = lengths_of(payloads)
+            length = bytecolumns.lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
             self._refuse("payload", breaking(length > 0, rule), length)
         return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
-            return repeated(self._options.subject, rows)
+            return bytecolumns.repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._refuse("subject", breaking(flags_of(subjects.is_null()), "is null"))
-        self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects), subjects)
+        self._refuse("subject", breaking(bytecolumns.flags_of(subjects.is_null()), "is null"))
+        self._refuse("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
         return subjects
 
     def _replies(self, replies: pa.Array | None) -> pa.Array | None:
@@ -287,16 +253,16 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._refuse("reply", breaking(flags_of(replies.is_valid()), rule))
+            self._refuse("reply", breaking(bytecolumns.flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._refuse("reply", find_subject_violation(replies), lengths_of(replies), replies)
+        self._refuse("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
         """Refuse a row whose protocol line is too long: the server would close the connection over it."""
-        length = lengths_of(subjects) + self._line_rest
+        length = bytecolumns.lengths_of(subjects) + self._line_rest
         if replies is not None:
-            length = length + lengths_of(replies) + 1
+            length = length + bytecolumns.lengths_of(replies) + 1
         rule = (
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
@@ -308,10 +274,10 @@ class RowChecker:
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
-        lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
-        self._refuse("headers", find_header_violation(lines))
+        lines = header_rules.flatten(columns.get("headers", header_rules.no_headers(0)))._replace(rows=rows)
+        self._refuse("headers", header_rules.find_header_violation(lines))
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
-        self._refuse("msg_id", find_id_violation(ids), lengths_of(ids), ids)
+        self._refuse("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
@@ -319,11 +285,11 @@ class RowChecker:
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             # A row that was read from another stream may have headers that name that stream or an atomic batch.
-            lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
+            lines = lines.where(~_is_among(lines.name, (header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)))
             if self._names_stream:
-                extra.append((EXPECTED_STREAM, self._options.stream))
+                extra.append((header_rules.EXPECTED_STREAM, self._options.stream))
         ids, lines = _with_ids_of_headers(ids, lines)
-        has_id = flags_of(ids.is_valid())
+        has_id = bytecolumns.flags_of(ids.is_valid())
         controls: list[tuple[str, pa.Array | str]] = []
         conditional = None
         for column, (name, encode) in _CONTROLS.items():
@@ -332,35 +298,39 @@ class RowChecker:
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
             self._refuse(column, violation)
             lines, has_it = _prefer(values, name, lines)
-            if name == INCREMENT and column in columns:
+            if name == header_rules.INCREMENT and column in columns:
                 self._refuse(column, breaking(~has_it, "is null, and a counter takes nothing else"))
-            if name == EXPECTED_REVISION and has_it.any():
-                conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
+            if name == header_rules.EXPECTED_REVISION and has_it.any():
+                conditional = bytecolumns.booleans(
+                    has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
+                )
             if values.null_count < rows:
                 controls.append((name, values))
-        text = add_lines(join_lines(lines), controls)  # generated ids depend on them too
+        text = header_rules.add_lines(header_rules.join_lines(lines), controls)  # generated ids depend on them too
         # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
         if given is None or (self._options.deduplicate == NEVER and conditional is None):
             pass
         elif not has_id.any():
             ids = given.give(subjects, text, payloads)
         else:
-            lacks_id = booleans(~has_id)
+            lacks_id = bytecolumns.booleans(~has_id)
             generated = given.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
             ids = pc.replace_with_mask(ids, lacks_id, generated)
         if ids.null_count < rows:
-            extra.append((MSG_ID, ids))
+            extra.append((header_rules.MSG_ID, ids))
         if not (extra or controls or len(lines.row)):
             return None, ids, None
-        return wrap_lines(text, extra), ids, conditional
+        return header_rules.wrap_lines(text, extra), ids, conditional
 
-    def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
+    def _without_control_headers(self, lines: header_rules.HeaderLines) -> header_rules.HeaderLines:
         """Leave out control headers: copied from rows that were read, they would purge, expire or refuse rows."""
-        is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
+        is_control = bytecolumns.flags_of(pc.starts_with(lines.name, header_rules.CONTROL_PREFIX))
         if not is_control.any():
             return lines
         if not self._warned:
-            names = sorted(set(pc.unique(lines.name.filter(booleans(is_control))).to_pylist()) - set(_EXPECTED))
+            names = sorted(
+                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_EXPECTED)
+            )
             if names:
                 self._warned = True
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -370,7 +340,11 @@ class RowChecker:
         return lines.where(~is_control)
 
     def _refuse(
-        self, column: str, violation: Violation | None, length: Positions | None = None, values: pa.Array | None = None
+        self,
+        column: str,
+        violation: Violation | None,
+        length: bytecolumns.Positions | None = None,
+        values: pa.Array | None = None,
     ) -> None:
         if violation is not None:
             raise BrokenRuleError(self._columns.names.get(column, column), violation, length, values)
@@ -379,7 +353,9 @@ class RowChecker:
 class BrokenRuleError(Exception):
     """Rows of a batch break a rule of a column; ``violation`` holds the rows and the rule."""
 
-    def __init__(self, column: str, violation: Violation, length: Positions | None, values: pa.Array | None) -> None:
+    def __init__(
+        self, column: str, violation: Violation, length: bytecolumns.Positions | None, values: pa.Array | None
+    ) -> None:
         super().__init__(column)
         self.column = column
         self.violation = violation
@@ -390,7 +366,7 @@ class BrokenRuleError(Exception):
         """Return the rule that a row breaks, with the value that breaks it, and its length, where they are known."""
         rule = self.violation.say(row)
         if self._values is not None and (value := self._values[row].as_py()):
-            rule += f": {value[:MAX_QUOTED]!r}{'…' * (len(value) > MAX_QUOTED)}"
+            rule += f": {value[: header_rules.MAX_QUOTED]!r}{'…' * (len(value) > header_rules.MAX_QUOTED)}"
         return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
 
     def sentence(self, row: int) -> str:
@@ -411,18 +387,20 @@ def has_counters(stream: StreamInfo) -> bool:
     return bool(stream.config.get("allow_msg_counter"))
 
 
-def breaking(wrong: Mask, rule: str) -> Violation | None:
+def breaking(wrong: bytecolumns.Mask, rule: str) -> Violation | None:
     """Return the violation of a rule by the rows of a mask; None when the mask has no row."""
     return Violation(wrong, lambda _: rule) if wrong.any() else None
 
 
-def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
+def _prefer(
+    values: pa.Array, name: str, lines: header_rules.HeaderLines
+) -> tuple[header_rules.HeaderLines, bytecolumns.Mask]:
     """Remove a header from the lines of rows that have its value in a column.
 
     Returns:
         The remaining lines, and a mask of the rows that have the header in either place.
     """
-    has_it = flags_of(values.is_valid()).copy()
+    has_it = bytecolumns.flags_of(values.is_valid()).copy()
     is_it = _is_among(lines.name, (name,))
     if is_it.any():
         kept = ~(has_it[lines.row] & is_it)
@@ -431,24 +409,26 @@ def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLine
     return lines, has_it
 
 
-def _with_ids_of_headers(ids: pa.Array, lines: HeaderLines) -> tuple[pa.Array, HeaderLines]:
+def _with_ids_of_headers(ids: pa.Array, lines: header_rules.HeaderLines) -> tuple[pa.Array, header_rules.HeaderLines]:
     """Return the rows' message ids, from their headers where ``ids`` has none, and the lines without these headers.
 
     The server takes the first such header, without the white space before its value, and none that is empty.
     """
-    is_id = _is_among(lines.name, (MSG_ID,))
+    is_id = _is_among(lines.name, (header_rules.MSG_ID,))
     if not is_id.any():
         return ids, lines
-    values = pc.utf8_ltrim(lines.value.filter(booleans(is_id)), " \t")
-    has_value = lengths_of(values) > 0
+    values = pc.utf8_ltrim(lines.value.filter(bytecolumns.booleans(is_id)), " \t")
+    has_value = bytecolumns.lengths_of(values) > 0
     rows, first = np.unique(lines.row[is_id][has_value], return_index=True)
     named = np.zeros(lines.rows, np.bool_)
     named[rows] = True
     found = pc.replace_with_mask(
-        pa.nulls(lines.rows, pa.string()), booleans(named), values.filter(booleans(has_value)).take(integers(first))
+        pa.nulls(lines.rows, pa.string()),
+        bytecolumns.booleans(named),
+        values.filter(bytecolumns.booleans(has_value)).take(bytecolumns.integers(first)),
     )
     return pc.coalesce(ids, found), lines.where(~is_id)
 
 
-def _is_among(names: pa.Array, wanted: Sequence[str]) -> Mask:
-    return flags_of(pc.is_in(names, texts(wanted)))
+def _is_among(names: pa.Array, wanted: Sequence[str]) -> bytecolumns.Mask:
+    return bytecolumns.flags_of(pc.is_in(names, bytecolumns.texts(wanted)))

@@ -52,6 +52,12 @@ def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], min
     assert all(each.counts.sum() > 0 for each in slices)
 
 
+def test_a_partition_is_as_large_as_it_may_be_after_an_even_cut() -> None:
+    wire = message(b"x")
+    parts = [Piece(4 * wire, 4, 0), Piece(wire, 1, 1), Piece(wire, 1, 2)]
+    assert [int(each.counts.sum()) for each in cut(parts, 2, 4 * len(wire))] == [3, 3]
+
+
 @settings(max_examples=40)
 @given(pieces(), st.data())
 def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece], data: st.DataObject) -> None:

@@ -1,7 +1,7 @@
 """Every error that this package raises, in one tree under :class:`NatsError`.
 
-The text of an error names the problem, the value and the remedy, and contains no secret. An error like one of the
-standard library also derives from it, so that ``except TimeoutError`` and ``except ConnectionError`` work.
+The text of an error names the problem, the value and the remedy, and contains no secret. An error with a counterpart in
+the standard library also derives from that, so that ``except TimeoutError`` and ``except ConnectionError`` work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NatsError(Exception):
 
     Args:
         message: the sentence of a condition, or other text.
-        transient: whether the error may pass without a repair; when None, the condition decides: never without one.
+        transient: whether the error may pass without a repair; when None, as its condition says, or NEVER without one.
     """
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
@@ -91,7 +91,7 @@ class SchemaError(NatsError, ValueError):
 
 
 class InvalidRowError(NatsError, ValueError):
-    """A row cannot be sent as a NATS message; raised before the first byte of its batch is sent."""
+    """A row cannot be a NATS message or an object; raised before the first byte of the row is sent."""
 
 
 # The connection
@@ -110,7 +110,7 @@ class NatsConnectionError(NatsError, ConnectionError):
 
 
 class AuthorizationError(NatsConnectionError):
-    """The server refused the credentials."""
+    """The login failed: credentials or a certificate were refused, are of the wrong kind, or cannot be used here."""
 
 
 class InvalidCredentialsError(NatsConnectionError, ValueError):
@@ -193,4 +193,4 @@ class PublishError(NatsError):
 
 
 class DataLossError(NatsError):
-    """Messages that the query has not read yet are gone from the stream, or an object is incomplete or damaged."""
+    """Messages to read, or the content of an object, are lost; or it is unknown what was stored before."""

@@ -54,21 +54,21 @@ class Proxy:
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Parse ``http://[user:password@]host[:port]``, ``socks5://…`` or ``socks5h://…``, which means the same.
+    """Parse ``http://[user:password@]host[:port]``, ``socks5://…``, or ``socks5h://…``, a synonym.
 
     Raises:
         ValueError: the URL is not that of a proxy. The message contains no userinfo.
     """
     shown = without_secrets(url)
-    example = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"
+    problem = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError:
-        raise ValueError(f"{example}: {shown!r}") from None
+        raise ValueError(f"{problem}: {shown!r}") from None
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"{example}: {shown!r}")
+        raise ValueError(f"{problem}: {shown!r}")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if user and parts.password is not None else None
     return Proxy(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, user, password)
@@ -85,9 +85,10 @@ def proxy_of_environment(server: Server) -> Proxy | None:
     """
     if server.path is None or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
+    # Imported here because it is slow to import.
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-    proxies = getproxies_environment()  # urllib.request is slow to import
+    proxies = getproxies_environment()
     url = proxies.get("https" if server.tls else "http") or proxies.get("all")
     if not url or _is_loopback(server.host) or proxy_bypass_environment(f"{server.host}:{server.port}", proxies):
         return None
@@ -160,13 +161,13 @@ class ProxyLayer(Layer):
         self._outgoing.append("\r\n".join([*lines, "", ""]).encode())
         while (end := self._arrived.find(b"\r\n\r\n")) < 0:
             if not self._arrived[:5] == b"HTTP/"[: len(self._arrived)] or len(self._arrived) > _MAX_HEAD_BYTES:
-                raise self._failed("it answers with no HTTP")
+                raise self._failed("its answer is not HTTP")
             yield from self._more()
         head, self._arrived = self._arrived[:end].decode("latin-1"), self._arrived[end + 4 :]
         _, _, answer = head.partition("\r\n")[0].partition(" ")
         code = answer.partition(" ")[0]
         if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
-            raise self._failed("it answers with no HTTP")
+            raise self._failed("its answer is not HTTP")
         if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
             raise self._refused(answer, int(code) not in UPSTREAM_FAILED)
 
@@ -178,7 +179,7 @@ class ProxyLayer(Layer):
         self._outgoing.append(bytes([_SOCKS, len(ways), *ways]))
         version, way = yield from self._take(2)
         if version != _SOCKS:
-            raise self._failed("it answers with no SOCKS5")
+            raise self._failed("its answer is not SOCKS5")
         if way not in ways:
             raise self._refused("it wants another login" if user else "it wants a login", final=True)
         if way == _WITH_PASSWORD:
@@ -189,7 +190,7 @@ class ProxyLayer(Layer):
         self._outgoing.append(bytes([_SOCKS, _CONNECT, 0]) + self._address() + self._server.port.to_bytes(2, "big"))
         version, status, _, kind = yield from self._take(4)
         if version != _SOCKS:
-            raise self._failed("it answers with no SOCKS5")
+            raise self._failed("its answer is not SOCKS5")
         if status:
             raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
         size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take(1))[0]

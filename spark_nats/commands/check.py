@@ -323,9 +323,9 @@ def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: St
     if activity == READ and stream.retention != LIMITS:
         return f"{stream.retention} retention: to be consumed, or peeked at"
     if activity in (WRITE, EXACT, COMPARE) and stream.origin:
-        return f"it is a mirror of {stream.origin}, and stores only what that has"
+        return f"it is a mirror of {stream.origin}, and stores only messages from there"
     if activity == EXACT and state is not None and state.origin:
-        return f"the state bucket is a mirror of {state.origin}, and stores only what that has"
+        return f"the state bucket is a mirror of {state.origin}, and stores only messages from there"
     if activity in (WRITE, EXACT, COMPARE) and stream.config.get("no_ack"):
         return "the stream does not acknowledge what it stores (no_ack)"
     return ""

@@ -50,31 +50,31 @@ def needs_of_stream(
         prefix: first tokens of the API's subjects.
         stream: name of the stream.
         retention: the stream's retention; ``limits`` when it is not known.
-        subjects: the subjects to publish to it.
+        subjects: the subjects under which messages are published to it.
         bucket: name of the KV bucket for ``deduplicate=exact``.
         bucket_exists: whether that bucket exists; otherwise it has to be created.
         by_pattern: whether the stream is read because its name matches a pattern.
     """
     api = partial(_api, prefix)
-    kept = stream_of(bucket)
-    read_back = _read_back(prefix, stream)
-    about = api(Api.STREAM_INFO, stream)
-    state = [api(Api.STREAM_INFO, kept), api(Api.MESSAGE_GET, kept), key_subject(bucket, ">", prefix)]
+    state_stream = stream_of(bucket)
+    reading = _reading(prefix, stream)
+    stream_info = api(Api.STREAM_INFO, stream)
+    state = [api(Api.STREAM_INFO, state_stream), api(Api.MESSAGE_GET, state_stream), key_subject(bucket, ">", prefix)]
     if not bucket_exists:
-        state.append(api(Api.STREAM_CREATE, kept))
+        state.append(api(Api.STREAM_CREATE, state_stream))
     holding = (api(Api.CONSUMER_INFO, stream, "*"),)
-    peeked = (about, api(Api.DIRECT_GET, stream), api(Api.MESSAGE_GET, stream))
-    publish: dict[str, tuple[str, ...]] = {READ: (about, *read_back)}
+    peeked = (stream_info, api(Api.DIRECT_GET, stream), api(Api.MESSAGE_GET, stream))
+    publish: dict[str, tuple[str, ...]] = {READ: (stream_info, *reading)}
     if retention == WORK_QUEUE:
         claimed = (*holding, api(Api.CONSUMER_CREATE, stream, "*"), api(Api.STREAM_PURGE, stream))
         publish |= {CONSUME: (*peeked, *claimed), PEEK: peeked}
     else:
-        publish[CONSUME] = (about, *read_back, *holding, api(Api.CONSUMER_RESET, stream, "*"))
+        publish[CONSUME] = (stream_info, *reading, *holding, api(Api.CONSUMER_RESET, stream, "*"))
         if retention == INTEREST:
-            publish[PEEK] = (about, *read_back)
-    publish[WRITE] = (about, *subjects)
-    publish[EXACT] = (about, *subjects, *state, *read_back)
-    publish[CREATE] = (about, api(Api.STREAM_CREATE, stream))
+            publish[PEEK] = (stream_info, *reading)
+    publish[WRITE] = (stream_info, *subjects)
+    publish[EXACT] = (stream_info, *subjects, *state, *reading)
+    publish[CREATE] = (stream_info, api(Api.STREAM_CREATE, stream))
     if by_pattern:
         publish |= {to: (api(Api.STREAM_NAMES), *publish[to]) for to in (READ, PEEK) if to in publish}
     return publish
@@ -89,13 +89,13 @@ def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, 
         keys: the keys to write, with wildcards.
     """
     stream = stream_of(bucket)
-    about = _api(prefix, Api.STREAM_INFO, stream)
+    stream_info = _api(prefix, Api.STREAM_INFO, stream)
     subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
     return {
-        READ: (about, *_read_back(prefix, stream)),
-        WRITE: (about, *subjects),
-        COMPARE: (about, *subjects, _api(prefix, Api.MESSAGE_GET, stream)),
-        CREATE: (about, _api(prefix, Api.STREAM_CREATE, stream)),
+        READ: (stream_info, *_reading(prefix, stream)),
+        WRITE: (stream_info, *subjects),
+        COMPARE: (stream_info, *subjects, _api(prefix, Api.MESSAGE_GET, stream)),
+        CREATE: (stream_info, _api(prefix, Api.STREAM_CREATE, stream)),
     }
 
 
@@ -103,7 +103,7 @@ def _api(prefix: str, operation: Api, *names: str) -> str:
     return f"{prefix}.{operation.about(*names)}"
 
 
-def _read_back(prefix: str, stream: str) -> tuple[str, ...]:
+def _reading(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
     return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
@@ -164,6 +164,7 @@ class Rights:
     def _may_publish(self, subject: str) -> bool | None:
         if self._user is not None:
             return self._user.publish.includes(subject)
+        # Both end with a dot, so that STREAM.NAMES, whose subject has no name after it, matches too.
         harmless = tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)
         if not f"{subject}.".startswith(harmless):
             return None
@@ -174,15 +175,15 @@ class Rights:
             return self._user.subscribe.includes(subject)
         return self._try("subscribe", subject, subject)
 
-    def _try(self, how: str, subject: str, subjects: str) -> bool:
-        if (how, subjects) not in self._tried:
+    def _try(self, how: str, subject: str, pattern: str) -> bool:
+        if (how, pattern) not in self._tried:
             try:
                 if how == "publish":
                     self._connection.publish(subject, b"")
                 else:
                     self._connection.unsubscribe(self._connection.subscribe(subject))
                 self._connection.flush()  # after it, the server has reported what it refuses
-                self._tried[how, subjects] = True
+                self._tried[how, pattern] = True
             except PermissionsError:
-                self._tried[how, subjects] = False
-        return self._tried[how, subjects]
+                self._tried[how, pattern] = False
+        return self._tried[how, pattern]

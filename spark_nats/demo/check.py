@@ -63,11 +63,11 @@ def last_results(messages: DataFrame) -> dict[tuple[str, str], Revenue]:
 
 def differing_results(expected: dict[tuple[str, str], Revenue], found: dict[tuple[str, str], Revenue]) -> list[str]:
     """Return what differs between two sets of results; empty when they are equal."""
-    differing = sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
+    differing = sorted(key for key in expected | found if expected.get(key) != found.get(key))
     if not differing:
         return []
     region, minute = differing[0]
     return [
-        f"{len(differing):,} of {len(expected):,} results differ; the first is {region} at {minute}: "
+        f"{len(differing):,} of {len(expected | found):,} results differ; the first is {region} at {minute}: "
         f"{found.get((region, minute), 'nothing')} instead of {expected.get((region, minute), 'nothing')}"
     ]

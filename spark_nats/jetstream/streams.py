@@ -18,7 +18,7 @@ FILE, MEMORY, ASYNC = "file", "memory", "async"
 _SURE = 0.5  # share of a stream's duplicate_window that is relied on; the rest is for messages on their way
 _LED_SINCE = ("cluster", "leader_since")
 _LEASE = 3.0
-"""Seconds for which a replica certainly elects no other leader after it has heard from one; it waits at least four."""
+"""Seconds for which a replica elects no other leader after it has heard from its own; it waits at least four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def describe_stream(stream: str) -> str:
 def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
     """Return the state of a stream from an answer, or raise a :class:`ProtocolError`."""
     with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
-        if string_at(answer, "config", "name") != name:  # it becomes part of subjects
+        if string_at(answer, "config", "name") != name:
             raise ValueError("it is about another stream")
         last, messages = integer_at(answer, "state", "last_seq"), integer_at(answer, "state", "messages")
         return StreamInfo(
@@ -163,7 +163,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
 
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
-    """Return for each other replica the seconds since the leader heard from it, and whether it is up to date."""
+    """Return, by replica but the leader, the seconds since the leader heard from it, and whether it is current."""
     others = value_at(answer, "cluster", "replicas")
     return [
         (

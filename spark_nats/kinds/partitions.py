@@ -23,12 +23,12 @@ class Partition(InputPartition):
 
     announced: str = field(default="", kw_only=True, repr=False)
 
-    def arrive(self, options: ConnectionOptions) -> None:
+    def add_servers(self, options: ConnectionOptions) -> None:
         """Add the servers that the driver knows to those that this process knows."""
         add_announced(options, self.announced)
 
 
-def sent(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
+def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
     """Return partitions with the announced servers that this process knows."""
     known = announced(options)
     return [replace(each, announced=known) if known else each for each in partitions]

@@ -57,14 +57,14 @@ def read_context(where: str) -> dict[str, str]:
         if name not in FIELDS:
             raise ValueError(f"is {where!r}, which has the field {name!r}, which is unsupported; remove it")
         if not isinstance(value, bool if name == "tls_first" else str):
-            raise ValueError(f"is {where!r}, of which the field {name!r} is a {type(value).__name__}")
+            raise ValueError(f"is {where!r}, whose field {name!r} is a {type(value).__name__}")
         found[FIELDS[name]] = str(value)
     return found
 
 
 def _path(where: str) -> str:
     if where.lstrip().startswith("{"):
-        raise ValueError("must be the name of a context or a path, and looks like what such a file holds")
+        raise ValueError("must be the name of a context or the path of its file, and looks like the content of one")
     if "/" in where or where.endswith(".json"):
         return where
     if not re.fullmatch(r"[^\s.]+(\.[^\s.]+)*", where):

@@ -3,9 +3,9 @@
 Names keep their case and are compared case-sensitively; a name may repeat, and its values keep their order. White space
 around a value is not part of it. Names are printable ASCII without a colon; values may be any text without CR and LF.
 
-For columns the blocks of a whole batch are packed into one buffer and cut at every CRLF at once; a name that repeats
-in a row is found by comparing each line with the next few. The benchmark's rows "codec: decode HMSG with two headers"
-and "codec: encode HPUB with two headers" guard the cost.
+For columns the blocks of a whole batch are packed into one buffer and cut at every CRLF at once; a name that one
+block has several times is found by comparing each line with the next few. The benchmark's rows "codec: decode HMSG with
+two headers" and "codec: encode HPUB with two headers" guard the cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a delete marker fo
 ROLLUP = "Nats-Rollup"  # which messages this one replaces
 OF_SUBJECT = "sub"  # value of ROLLUP: all messages of its subject
 PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes, where the server leaves the payload out
-REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # that a request needs; a server with a lower one refuses it
+REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # API level that a request needs; servers below it refuse
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
 BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to a message, with an id of 16 characters
@@ -134,7 +134,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     replaced = (
         np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else bytecolumns.NO_POSITIONS
     )
-    if _any_repeats(row, _name_hashes(names), rows):
+    if _any_repeats(row, _name_hashes(names)):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
     return HeaderColumn(_maps(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
@@ -201,7 +201,7 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
     return _maps(bytecolumns.offsets_of(row[entries], rows), names.take(bytecolumns.integers(entries)), lists)
 
 
-def _any_repeats(row: bytecolumns.Positions, code: bytecolumns.Positions, rows: int) -> bool:
+def _any_repeats(row: bytecolumns.Positions, code: bytecolumns.Positions) -> bool:
     """Return whether a code may repeat within a row: yes, unchecked, if a row has more than ``_MANY_HEADERS`` lines."""
     most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
     if most > _MANY_HEADERS:
@@ -233,7 +233,7 @@ class HeaderLines(NamedTuple):
 def flatten(headers: pa.Array) -> HeaderLines:
     """Flatten a ``map<string, string>`` or ``map<string, list<string>>`` column to its lines.
 
-    A null map has no lines, and neither has a name with an empty or null list.
+    A null map has no lines; a name with an empty or null list has none.
     """
     rows = len(headers)
     if headers.null_count:

@@ -39,7 +39,7 @@ class Messages:
     subject: Span
     sid: Span  # subscription id, as the client chose it in SUB
     reply: Span
-    header: Span  # from ``NATS/1.0`` to its closing empty line, which is left out after direct gets
+    header: Span  # from ``NATS/1.0`` to its closing empty line, which messages from direct gets lack
     payload: Span
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-INBOX_PREFIX = "_INBOX"  # first tokens of the subjects on which clients await answers, unless a user has others
+INBOX_PREFIX = "_INBOX"  # default prefix of the subjects on which clients await answers
 EMPTY_TOKEN = "has an empty token (a dot at its beginning or end, or two in a row)"
 _NOT_LITERAL = re.compile(r"[\x00-\x20\x7f*>]")
 _NOT_FILTER = re.compile(r"[\x00-\x20\x7f]")
@@ -27,7 +27,7 @@ def subject_violation(subject: str) -> str | None:
 
 def filter_violation(subject: str) -> str | None:
     """Return why ``subject`` cannot be subscribed to or used as a filter; None when it can."""
-    if violation := queue_violation(subject):
+    if violation := _violation(subject, _NOT_FILTER, "white space or a control character"):
         return violation
     tokens = subject.split(".")
     if "" in tokens:

@@ -1,7 +1,7 @@
 """Decides what missing messages of a range mean, from what is known; it requests nothing.
 
-The stream's first sequence decides what is a loss. Skipped sequences after it were removed one by one, such as by a
-deletion or by ``max_msgs_per_subject``, which is no loss. Skipped sequences before it were removed by the stream's
+The stream's first sequence decides what is a loss. Skipped sequences after it were removed one by one, for example by
+a deletion or by ``max_msgs_per_subject``: that is no loss. Skipped sequences before it were removed by the stream's
 limits, or a purge, before the reader reached them.
 """
 
@@ -34,23 +34,23 @@ def fail_on_loss(what: ConditionText) -> None:
     raise DataLossError(what)
 
 
-class Missing(NamedTuple):
+class JudgedGaps(NamedTuple):
     """Sequences that the stream's limits, or a purge, have removed."""
 
     head: Gaps  # before the first arrival, where the range begins with the first message that exists: no loss
     lost: Gaps  # all others
 
 
-def missing(cursor: Cursor, first_sequence: int, removed: Removed) -> Missing:
+def judge_gaps(cursor: Cursor, first_sequence: int, removed: Removed) -> JudgedGaps:
     """Decide which of a cursor's gaps the stream's limits have made, and which of these are a loss.
 
     ``first_sequence`` must be requested after the gaps were found.
     """
     gone = NO_GAPS if removed is Removed.NO_LOSS else cursor.gaps.united().before(first_sequence)
     if removed is not Removed.NO_LOSS_AT_FIRST:
-        return Missing(NO_GAPS, gone)
+        return JudgedGaps(NO_GAPS, gone)
     in_head = gone.starts < (cursor.end if cursor.first is None else cursor.first)
-    return Missing(gone.chosen(in_head), gone.chosen(~in_head))
+    return JudgedGaps(gone.chosen(in_head), gone.chosen(~in_head))
 
 
 def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:

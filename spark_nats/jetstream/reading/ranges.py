@@ -29,7 +29,7 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, missing, replica_lacks, resume_sequence
+from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, judge_gaps, replica_lacks, resume_sequence
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
@@ -383,7 +383,7 @@ class RangeReader:
         if info.created != self.created:
             raise Restart(_RECREATED)
         stream = self._range.stream
-        head, lost = missing(cursor, info.first_sequence, self._range.removed)
+        head, lost = judge_gaps(cursor, info.first_sequence, self._range.removed)
         if len(head):
             logger.warning(conditions.HEAD_REMOVED(stream=stream, sequences=head).with_code)
         if len(lost):

@@ -24,7 +24,7 @@ from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
 from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
-from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
@@ -97,7 +97,7 @@ class NatsBucketReader(DataSourceReader):
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
             planned = self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))
-        return sent(planned, options.connection)
+        return with_servers(planned, options.connection)
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Plan one partition for each filter of keys."""
@@ -109,7 +109,7 @@ class NatsBucketReader(DataSourceReader):
         After a lost connection, the task connects again and continues with what was not yielded.
         """
         if isinstance(partition, KeysPartition):
-            partition.arrive(self._options.connection)
+            partition.add_servers(self._options.connection)
             yield from self._read(partition)
 
     def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:

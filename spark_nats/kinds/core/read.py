@@ -29,7 +29,7 @@ from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.slices import WireSlice, cut
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
-from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.options.data_loss import GO_ON, report_loss
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
-    """Return the queue group; one is made up for several subscribers, which must share the messages; else None."""
+    """Return the options' queue group, or a new one if several subscribers have to share messages, or else None."""
     return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
 
 
@@ -78,7 +78,7 @@ class NatsCoreReader(DataSourceReader):
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)
         shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
-        return sent([CorePartition(queue, share) for share in shares], self._options.connection)
+        return with_servers([CorePartition(queue, share) for share in shares], self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Listen, on an executor.
@@ -88,12 +88,12 @@ class NatsCoreReader(DataSourceReader):
         """
         if not isinstance(partition, CorePartition):
             return  # Spark's placeholder in a plan without partitions
-        partition.arrive(self._options.connection)
+        partition.add_servers(self._options.connection)
         rows = RowBuilder(self._schema)
         left = partition.messages
         for messages in self._listen(partition):
             if left is not None:
-                messages = messages.take(slice(left))  # the server applies the limit to each subject by itself
+                messages = messages.take(slice(left))  # the server applies the limit to each subject separately
                 left -= len(messages)
             yield rows.build_core(messages, np.full(len(messages), clock.time_ns() // 1000))
             if left == 0:
@@ -122,7 +122,7 @@ class CoreOffset(NamedTuple):
 
     Attributes:
         epoch: identifies the process that received the messages; each start of the query has another epoch.
-        messages: number of messages before the position that the process had received and not dropped.
+        messages: number of messages before the position; only those that the process received and did not drop count.
     """
 
     epoch: str
@@ -130,7 +130,7 @@ class CoreOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return the offset that a checkpoint has as a document, made by ``_asdict()``.
+        """Return the offset of its document in a checkpoint, as ``_asdict()`` returned it.
 
         Raises:
             NatsError: the document is no offset of core NATS.
@@ -273,7 +273,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.close()
 
     def _number(self, offset: CoreOffset) -> int:
-        """Return the number of messages before an offset; 0 for an earlier epoch: the present one begins at its end."""
+        """Return the number of messages before an offset; 0, the beginning of the present epoch, for an earlier one."""
         if offset.epoch == self._epoch:
             return offset.messages
         self._earlier.add(offset.epoch)

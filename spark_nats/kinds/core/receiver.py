@@ -25,7 +25,7 @@ from spark_nats.kinds.core.backlog import Backlog, Piece, time_of_day
 from spark_nats.kinds.core.conditions import MESSAGES_MISSED
 from spark_nats.protocol.messages import Messages
 
-_POLL = 0.25  # seconds between two checks of a thread whether it has to end
+_POLL = 0.25  # seconds that a thread waits for messages before it checks whether it has to end
 _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 
 
@@ -61,7 +61,7 @@ class Receiver:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise the error that ended the thread, such as a permission to subscribe that was revoked."""
+        """Raise the error that ended the thread, such as a refusal after the permission to subscribe was revoked."""
         if self._failure is not None:
             raise self._failure
 
@@ -120,16 +120,16 @@ class Receiver:
         except NatsError:
             self._stays = True
             return
-        left = clock.time()
+        since = clock.time()
         self._drain()
         self._keep_pending()
         self._connection.close()
         self._connection = connection
         self._subscription = self._subscribe()
-        self._note_gap(left, f"{server} is shutting down")
+        self._note_gap(since, f"{server} is shutting down")
 
     def _connect_again(self, error: NatsError) -> None:
-        """Connect again, however long it takes.
+        """Connect again, without a time limit; the retries may limit the attempts, and closing ends them.
 
         Raises:
             NatsError: a server refuses the subscription, or the login twice; or the attempts are used up.
@@ -137,7 +137,7 @@ class Receiver:
         lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not error.may_pass(established=True):  # connecting has worked before, so the servers need the repair
+            if not error.may_pass(established=True):  # connecting worked before: the cause is in the servers
                 error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
             self._retries.failed(error)
             if self._stop.is_set():

@@ -27,7 +27,7 @@ from spark_nats.kinds.objects.reading import (
     read_version,
 )
 from spark_nats.kinds.objects.wire import name_of
-from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.options.data_loss import report_loss
@@ -127,7 +127,7 @@ class NatsObjectReader(DataSourceReader):
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
         cut = [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
-        return sent(cut, options.connection)
+        return with_servers(cut, options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some objects, on an executor.
@@ -135,7 +135,7 @@ class NatsObjectReader(DataSourceReader):
         After a lost connection, the task connects again and reads the current object from its beginning.
         """
         if isinstance(partition, ObjectsPartition):
-            partition.arrive(self._options.connection)
+            partition.add_servers(self._options.connection)
             yield from self._contents.batches(partial(self._rows, subjects=partition.subjects))
 
     def _rows(self, lease: Lease, subjects: tuple[str, ...]) -> Iterator[Row | None]:

@@ -43,7 +43,7 @@ class Putting:
         self._stale: set[str] = set()  # ids of chunks that belong to no object once this one is put
 
     def put(self, js: JetStream) -> None:
-        """Put the object from its beginning; the deletion of an object that does not exist does nothing.
+        """Put the object from its beginning; the deletion of an object that does not exist only purges stale chunks.
 
         It returns when the stream has acknowledged everything, and the chunks that were replaced are purged.
 
@@ -52,10 +52,10 @@ class Putting:
             PublishError: the stream refuses the object.
             NatsError: the connection failed, or the store is missing or unavailable.
         """
-        nuid = clock.token(11)  # 22 characters, as those of other clients
+        nuid = clock.token(11)  # 22 characters, like the NUIDs of other clients
         former = self._former(js)
         if self._info.deleted and (former is None or former.deleted):
-            self._purge(js, self._stale)  # an earlier attempt may have deleted the object, and not come to its chunks
+            self._purge(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
         room = js.connection.info.max_payload or wire.CHUNK_BYTES
         guard = {EXPECTED_STREAM: self._stream}
@@ -90,7 +90,7 @@ class Putting:
             self._stale.discard(nuid)
 
     def _former(self, js: JetStream) -> wire.ObjectInfo | None:
-        """Return the present description of the object, if there is one, and note its chunks."""
+        """Return the stored description that this one is to replace, if there is one, and note its chunks."""
         with naming_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)
             (message,) = ask(js, [MessageAt(self._stream, None, subject)])

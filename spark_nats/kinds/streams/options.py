@@ -23,7 +23,8 @@ STREAM = (
 )
 STREAM_PATTERN = (
     "regular expression: every stream whose whole name matches is read, also one that is created while the query runs; "
-    "with `table`: only these streams"
+    "names that begin with `KV_`, `OBJ_` or `$MQTT_` match only an expression that has this in it; with `table`: only "
+    "these streams"
 )
 SUBJECT = (
     "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the subject "
@@ -83,7 +84,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     ending_offsets: Offsets = option(
         values.read_offsets,
         "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop, a consumer "
-        "that has come so far, or an offset copied from a checkpoint",
+        "(`consumer:billing`: all that it has acknowledged), or an offset copied from a checkpoint",
         default="latest",
         streaming=False,
         section=RANGE,
@@ -104,7 +105,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     )
     limit_pushdown: bool = option(
         values.read_boolean,
-        "batch: only `false`, because Spark would apply the limit of one scan of a DataFrame to all of them; set "
+        "batch: only `false`, because Spark would apply the limit of one scan to every scan of the DataFrame; set "
         "`limit`",
         default="false",
         streaming=False,
@@ -112,7 +113,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     )
     filter_pushdown: bool = option(
         values.read_boolean,
-        "batch: only `false`, because Spark would apply the filters of one scan of a DataFrame to all of them; set "
+        "batch: only `false`, because Spark would apply the filters of one scan to every scan of the DataFrame; set "
         "`subject`, `startingOffsets` or `startingTimestamp`",
         default="false",
         streaming=False,
@@ -121,7 +122,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     consume: bool = option(
         values.read_boolean,
         "streaming: acknowledge what is processed: the server then deletes it from a work queue, and from an interest "
-        "stream when all other consumers have it too",
+        "stream when all other consumers have acknowledged it too",
         default="false",
         streaming=True,
     )
@@ -153,7 +154,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         self.check_triggers()
         if self.pattern and self.create:
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
-        self.to_create(self.filters)
+        self.to_create(self.filters)  # raises if this contradicts other options
         if self.pattern and self.consume:
             raise OptionError(conditions.PATTERN_CANNOT_CONSUME())
         for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
@@ -206,8 +207,8 @@ class RowOptions(Group, section="Writing"):
 
     bad_rows: str = option(
         read_bad_rows,
-        "what to do with a row that cannot be sent or that the server refuses for itself: `fail` the task, `drop` the "
-        "row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
+        "what to do with a row that cannot be sent, or that the server refuses because of the row itself: `fail` the "
+        "task, `drop` the row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
         default=FAIL,
     )
     bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
@@ -224,12 +225,12 @@ class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
 
     max_in_flight: int = option(
         values.read_whole_number,
-        "most rows of a task that are sent and not yet acknowledged; fewer while the server says that it is too much",
+        "most rows of a task that are sent and not yet acknowledged; fewer after the server refused some as too many",
         default="8192",
     )
     ack_timeout: float = option(
         values.read_duration,
-        "fail the task when no row was stored for so long, although the connection works",
+        "fail the task when no row was stored for this long, although the connection works",
         default="30s",
     )
 
@@ -285,7 +286,7 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
         if self.subject and (violation := subject_violation(self.subject)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
-        self.to_create((self.subject,) if self.subject else ())
+        self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
         self._check_bad_rows()
         return self
 

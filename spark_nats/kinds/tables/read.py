@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.tables.inventory import (
     choose_streams,
     count_subjects,
@@ -61,7 +61,7 @@ class NatsTableReader(DataSourceReader):
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
             chosen = TablePartition(choose_streams(js, options.streams, options.pattern))
-        return sent([chosen], options.connection)
+        return with_servers([chosen], options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Request the table, on an executor.
@@ -71,7 +71,7 @@ class NatsTableReader(DataSourceReader):
         if not isinstance(partition, TablePartition):
             return
         options = self._options
-        partition.arrive(options.connection)
+        partition.add_servers(options.connection)
         schema = arrow_schema(self._schema)
         what = f"reading the table of {options.table}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:

@@ -253,7 +253,7 @@ def test_a_mirror_is_said_to_be_nothing_to_write_to(
     nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"])
     nats_py.create_stream(f"KV_{unique}_M", [], mirror={"name": f"KV_{unique}"})
     of_stream, of_bucket = (
-        f"a mirror of {what} '{unique}', and stores only what that has" for what in ("stream", "bucket")
+        f"a mirror of {what} '{unique}', and stores only messages from there" for what in ("stream", "bucket")
     )
     found = check(nats_server, "--stream", f"{unique}_M", "--json").abilities(f"{unique}_M")
     assert {found[to]["obstacle"] for to in ("write", "exact")} == {f"it is {of_stream}"}

@@ -126,8 +126,8 @@ def test_a_mirror_that_is_written_to_says_what_it_mirrors(
     nats_py.create_stream(f"{prefix}{unique}", [f"{unique}.>"])
     nats_py.create_stream(f"{prefix}{unique}_M", [], mirror={"name": f"{prefix}{unique}"})
     assert sentence_of(lambda: write(nats_server, rows, **{option: f"{unique}_M"})) == (
-        f"PublishError: {what} '{unique}_M' is a mirror of {what} '{unique}', and stores only what that has; nothing "
-        "was sent; write to that one instead"
+        f"PublishError: {what} '{unique}_M' is a mirror of {what} '{unique}', and stores only messages from there; "
+        f"nothing was sent; write to {what} '{unique}' instead"
     )
 
 
@@ -144,7 +144,7 @@ def test_a_mirror_of_what_is_elsewhere_says_where_that_is(
         here.create_stream("KV_COPY", [], mirror={"name": "KV_CONFIG", "external": {"api": prefix}})
     _, option, rows = WRITES["bucket"]
     error = sentence_of(lambda: write(leaf, rows, **{option: "COPY"}))
-    assert f"bucket 'COPY' is a mirror of bucket 'CONFIG' {where}, and stores only what that has" in error
+    assert f"bucket 'COPY' is a mirror of bucket 'CONFIG' {where}, and stores only messages from there" in error
 
 
 def test_a_state_bucket_that_is_a_mirror_says_so_before_a_row_is_sent(
@@ -157,7 +157,7 @@ def test_a_state_bucket_that_is_a_mirror_says_so_before_a_row_is_sent(
     how = {"stream": unique, "deduplicate": "exact", "stateBucket": f"{unique}_M"}
     assert sentence_of(lambda: run_task(nats_server.url, rows, **how)) == (
         f"PublishError: the state bucket '{unique}_M', in which tasks note what they begin, is a mirror of bucket "
-        f"'{unique}', and stores only what that has; nothing was sent; name another bucket with the option "
+        f"'{unique}', and stores only messages from there; nothing was sent; name another bucket with the option "
         "'stateBucket'"
     )
     assert nats_py.held(unique) == 0

@@ -135,7 +135,7 @@ def test_a_field_that_is_not_supported_is_named(context, field):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"token": ["s3cret"]}, "of which the field 'token' is a list"),
+        ({"token": ["s3cret"]}, "whose field 'token' is a list"),
         ({"url": "http://u:s3cret@one"}, "option 'context' sets 'servers', which has the unsupported scheme 'http'"),
         ({"creds": "/no/such.creds"}, "sets 'credentialsFile', which is '/no/such.creds', which cannot be read"),
         ({"token": "s3cret", "user": "u"}, "options 'user' and 'token' contradict each other"),
@@ -158,7 +158,7 @@ def test_a_context_that_says_nonsense_is_refused(context, fields, words):
         ("..", "neither the name of a context nor a path"),
         ("a b", "neither the name of a context nor a path"),
         ("~nobody-of-that-name/x.json", "cannot be read"),
-        ('{"token": "s3cret/"}', "looks like what such a file holds"),
+        ('{"token": "s3cret/"}', "looks like the content of one"),
     ],
 )
 def test_a_context_that_is_not_there_is_said(context, name, words):

@@ -41,7 +41,7 @@ class _Idle(NamedTuple):
     """The offset at which a query is idle, and how the query waits there."""
 
     start: dict[str, Any]
-    looks_at: float  # when to look again, without a watch
+    next_look: float  # when to look again, without a watch
     moment: float  # seconds to listen each time
     until: float  # when to look even without a message
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
@@ -60,7 +60,7 @@ class Idling:
         self._memory = memory
         self._idle: _Idle | None = None
         self._watch: Watch | None = None
-        self._heard: _Idle | None = None  # the idle state for which the watch listens
+        self._listening_for: _Idle | None = None  # the idle state for which the watch listens
         self._watch_off_until = 0.0
         self._logged = False  # whether the missing watch was logged
 
@@ -71,15 +71,16 @@ class Idling:
         monotonic clock, or infinity.
         """
         now, options = clock.monotonic(), self._options
+        # The states of all streams; while messages wait, also each stream's last message for each filter.
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
-        looks_at = now + min(LOOK_INTERVAL * requests, MAX_WAIT)
+        next_look = now + min(LOOK_INTERVAL * requests, MAX_WAIT)
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
-        self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
+        self._idle = _Idle(start, next_look, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
-            # Listening begins at once, because it misses a message that is stored and removed earlier.
+            # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
-                self._listens(self._idle)
+                self._try_to_listen(self._idle)
 
     def _places(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
@@ -90,13 +91,13 @@ class Idling:
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
     def wait_while_idle(self, start: dict[str, Any]) -> bool:
-        """Wait a moment; tell whether there is still nothing to do. If not, the streams have to be looked at."""
+        """Wait a moment; return True if there is certainly nothing new, False if the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
             self.forget()
             return False
         try:
-            if self._listens(idle) and self._watch is not None:
+            if self._try_to_listen(idle) and self._watch is not None:
                 if not self._watch.wait(idle.moment):
                     return self._lists_the_same(self._watch.js)
                 self._memory.expects_more = True
@@ -104,11 +105,11 @@ class Idling:
             logger.debug("not certain to hear of what is stored: %s", error)
             self._give_up(UNSURE_FOR)
         self.forget()
-        clock.sleep(max(0.0, idle.looks_at - clock.monotonic()))
+        clock.sleep(max(0.0, idle.next_look - clock.monotonic()))
         return False
 
     def forget(self) -> None:
-        """Make the next look happen at once."""
+        """Forget that the query is idle, so that the streams are looked at when Spark asks again."""
         self._idle = None
 
     def _lists_the_same(self, js: JetStream) -> bool:
@@ -117,7 +118,7 @@ class Idling:
         self._memory.selection.look(js)
         return self._memory.selection.names == names
 
-    def _listens(self, idle: _Idle) -> bool:
+    def _try_to_listen(self, idle: _Idle) -> bool:
         """Let a watch listen for new messages, if possible; tell whether one listens.
 
         Raises:
@@ -126,7 +127,7 @@ class Idling:
         now = clock.monotonic()
         if not idle.places or now >= idle.until or now < self._watch_off_until:
             return False
-        if self._heard is idle:
+        if self._listening_for is idle:
             return True
         if self._watch is not None and self._watch.fits(idle.places):
             self._watch.move(idle.places)
@@ -136,7 +137,7 @@ class Idling:
         else:
             self._give_up(0.0)
             self._watch = self._begin_to_listen(idle.places)
-        self._heard = idle
+        self._listening_for = idle
         return self._watch is not None
 
     def _begin_to_listen(self, places: Mapping[str, int]) -> Watch | None:
@@ -145,7 +146,7 @@ class Idling:
         try:
             if self._has_room(js, len(places)):
                 return Watch(js, places, self._options.filters)
-            reason: object = "the limits of their consumers leave few places"
+            reason: object = "more than half of the consumers that the limits permit would be in use"
         except NatsError as error:
             connection.close()
             if error.may_pass(established=True) or isinstance(error, StreamNotFoundError):
@@ -159,7 +160,7 @@ class Idling:
         return None
 
     def _has_room(self, js: JetStream, wanted: int) -> bool:
-        """Tell whether half of the permitted consumers are left to others, as far as the limits are known."""
+        """Tell whether at least half of the permitted consumers stay unused, as far as the limits are known."""
         for state in self._memory.states.values():
             if state.max_consumers is not None and 2 * (state.consumers + 1) > state.max_consumers:
                 return False
@@ -200,7 +201,7 @@ class Idling:
     def _give_up(self, seconds: float) -> None:
         """Close the watch, and do without one for ``seconds``."""
         self._watch_off_until = clock.monotonic() + seconds
-        watch, self._watch, self._heard = self._watch, None, None
+        watch, self._watch, self._listening_for = self._watch, None, None
         if watch is not None:
             watch.close()
             watch.js.connection.close()

@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 
 
 def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
-    """Return a stream's part of a micro-batch, not beyond ``bound``, unless the stream was recreated since.
+    """Return a stream's part of a micro-batch, not beyond ``bound``; all of it if ``bound`` is in a former stream.
 
     Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
     """
@@ -40,8 +40,8 @@ def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch 
         return begin
     if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
         return batch  # an unchanged entry stays, even if a stale leader has set an earlier target
-    is_behind = batch.first < bound.next  # with ``begin`` at or after ``bound``: the stream has lost its end
-    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
+    begins_earlier = batch.first < bound.next  # with ``begin`` at or after ``bound``: the stream has lost its end
+    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not begins_earlier:
         return begin  # byte-identical, because Spark compares offsets as text
     return batch.up_to(bound)
 
@@ -85,13 +85,13 @@ def _cut(
     """Return what is new within the limits, what is lost before it begins, and the answers so far.
 
     ``most`` or ``max_bytes`` is None where that limit is not exceeded. The limits count from the first existing
-    message, so that the query does not pass a rare subject or a hole in micro-batches without rows. Each stream with
-    something new contributes at least one message.
+    message, so that a hole, or a long stretch without matching messages, costs no micro-batches without rows. Each
+    stream with something new contributes at least one message.
     """
     filters, losses = options.filters or (">",), list[Loss]()
     firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
     # Mostly there is no hole, and then the same round trip finds the end.
-    probable = _places(_shared(whole, most), whole, options) if most else {}
+    probable = _last_messages(_shared(whole, most), whole, options) if most else {}
     answers = yield NeedFacts([*chain(*firsts.values()), *probable.values()])
     solid = dict[str, Batch]()
     for name, batch in whole.items():
@@ -109,7 +109,7 @@ def _cut(
         name for name, batch in whole.items() if solid[name].first > batch.first and name not in facts.removal_normal
     ]
     holes = {name: StateOf(name, again=whole[name].first) for name in passed}
-    lasts = _places(ends, solid, options)
+    lasts = _last_messages(ends, solid, options)
     answers = yield NeedFacts([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
@@ -117,8 +117,8 @@ def _cut(
             may_go = name not in start or start[name].end.earliest
             losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
     for name, place in lasts.items():
-        # A micro-batch ends after a message that exists, so that it can be compared. If the end has to move for that,
-        # it passes a hole, and this one message.
+        # A micro-batch ends after a message that exists, so that it can be compared. If there is none just before the
+        # end, the end moves over the hole and the first message after it.
         last, batch = answers[place], solid[name]
         if last is not None and last.sequence + 1 < batch.end.next:
             solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
@@ -131,8 +131,8 @@ def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
     return {name: batch.first + shares[name] for name, batch in wanted.items()}
 
 
-def _places(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
-    """Return, by stream, the questions about ends before those of ``wanted``.
+def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
+    """Return, by stream, the question for the last message of its part, where that ends before its part of ``wanted``.
 
     A query that consumes with one filter asks for messages that match: its durable keeps them from removal.
     """

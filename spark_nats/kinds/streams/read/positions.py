@@ -23,7 +23,7 @@ from spark_nats.protocol.subjects import name_violation
 
 
 class Batch(NamedTuple):
-    """The part of a micro-batch in one stream; empty where a query begins.
+    """One stream's part of a micro-batch, which is its entry in an offset; empty where a query begins.
 
     Attributes:
         since: where the query was before; None where it begins.
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         return self.end.next - self.first
 
     def up_to(self, end: Position) -> Batch:
-        """Return the micro-batch cut off at ``end``."""
+        """Return the part cut off at ``end``."""
         return self._replace(first=min(self.first, end.next), end=end)
 
     def to_json(self) -> dict[str, Any]:
@@ -57,10 +57,10 @@ class Batch(NamedTuple):
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Batch:
-        """Return the micro-batch of a JSON entry that Spark kept.
+        """Return the part of a micro-batch in a JSON entry that Spark kept.
 
         Raises:
-            AttributeError, TypeError, ValueError: this source has not written the entry.
+            AttributeError, TypeError, ValueError: this package has not written the entry.
         """
         since, first = (sequence_at(entry, "since"), sequence_at(entry, "from")) if "since" in entry else (None, None)
         time = time_at(entry, "timestamp") if "timestamp" in entry else None
@@ -86,7 +86,7 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
     """Return the offset of a JSON document that Spark kept.
 
     Raises:
-        NatsError: this source has not written the document.
+        NatsError: this package has not written the document.
     """
     try:
         for name in document:

@@ -25,7 +25,7 @@ from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
-from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
@@ -77,7 +77,7 @@ class _RangesReader:
         ``retryTimeout`` without progress.
         """
         if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
-            partition.arrive(self._options.connection)
+            partition.add_servers(self._options.connection)
         if isinstance(partition, StreamRange):
             yield from self._read(partition, None)
         elif isinstance(partition, SeveralRanges):
@@ -174,9 +174,9 @@ class NatsReader(_RangesReader, DataSourceReader):
             fewest, most = self._options.min_partitions, self._options.max_records_per_partition
             partitions = packed(self._cut(ranges, memory), fewest, most)
             _log_plan("batch", ranges, len(partitions))
-            return sent(partitions, self._options.connection)
+            return with_servers(partitions, self._options.connection)
         first = SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
-        return sent([first], self._options.connection)
+        return with_servers([first], self._options.connection)
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -269,7 +269,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
         cuts = self._cut(ranges, self._memory)
         _log_plan("micro-batch", planning, len(cuts), self._reach)
-        return sent(cuts, self._options.connection)
+        return with_servers(cuts, self._options.connection)
 
     def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
         """Ask the server, and wait while it cannot be reached."""

@@ -121,7 +121,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
             if partition.isdigit() and int(partition) >= partitions:
                 state = note_of(bucket.get(key), key)
                 if state is not None and state.batch == batch and state.began.stream == options.stream:
-                    whose = f"partition {partition}, which it does not have now"
+                    whose = f"that partition {partition}, which does not exist now, stored before"
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
 
 

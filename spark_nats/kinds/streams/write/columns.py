@@ -26,7 +26,7 @@ from spark_nats.protocol.subject_columns import Violation, find_subject_violatio
 logger = logging.getLogger(__name__)
 
 # Headers that the sink adds, so rows that are read again have them. Leaving them out needs no warning.
-_EXPECTED = (header_rules.MSG_ID, header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)
+_ADDED_BY_SINK = (header_rules.MSG_ID, header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)
 
 
 # Columns that become headers on which a stream, or a client of a KV bucket, acts.
@@ -39,7 +39,7 @@ _CONTROLS = {
     "rollup": (header_rules.ROLLUP, lambda values: header_rules.Encoded(values, None)),
 }
 _NAMES_SHOWN = 8
-_INBOX = len(".0123456789abcdef.9999999999")  # the longest suffix that a publish appends to the inbox prefix
+_MAX_INBOX_SUFFIX = len(".0123456789abcdef.9999999999")  # maximum that a publish appends to the inbox prefix
 
 
 class CheckedRows(NamedTuple):
@@ -157,7 +157,7 @@ class RowChecker:
         # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self.max_payload}")
         if options.stream is not None:
-            self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
+            self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _MAX_INBOX_SUFFIX
 
     def check(self, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the batch's columns as they are published.
@@ -169,7 +169,7 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        self.check_place(batch, first_row)
+        self.check_target(batch, first_row)
         try:
             rows = self.encode(batch)
             size = self.sizes(rows)
@@ -205,13 +205,13 @@ class RowChecker:
         """Return how many bytes each row has, including the batch headers of an atomic write."""
         return rows.sizes + header_rules.BATCH_HEADER_BYTES if self._options.atomic else rows.sizes
 
-    def check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
+    def check_target(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not name another target than the one that is written to.
 
         Raises:
             InvalidRowError: a row does.
         """
-        column = self._columns.place_among(batch.schema.names)
+        column = self._columns.target_column(batch.schema.names)
         if column is None:
             return
         values = batch.column(column).cast(pa.string())
@@ -270,7 +270,7 @@ class RowChecker:
         self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _headers(
-        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, generator: MessageIds | None
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
@@ -299,22 +299,23 @@ class RowChecker:
             self._refuse(column, violation)
             lines, has_it = _prefer(values, name, lines)
             if name == header_rules.INCREMENT and column in columns:
-                self._refuse(column, breaking(~has_it, "is null, and a counter takes nothing else"))
+                self._refuse(column, breaking(~has_it, "is null, and a counter takes only increments"))
             if name == header_rules.EXPECTED_REVISION and has_it.any():
                 conditional = bytecolumns.booleans(
                     has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
                 )
             if values.null_count < rows:
                 controls.append((name, values))
-        text = header_rules.add_lines(header_rules.join_lines(lines), controls)  # generated ids depend on them too
+        # Generated ids depend on the controls too.
+        text = header_rules.add_lines(header_rules.join_lines(lines), controls)
         # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
-        if given is None or (self._options.deduplicate == NEVER and conditional is None):
+        if generator is None or (self._options.deduplicate == NEVER and conditional is None):
             pass
         elif not has_id.any():
-            ids = given.give(subjects, text, payloads)
+            ids = generator.give(subjects, text, payloads)
         else:
             lacks_id = bytecolumns.booleans(~has_id)
-            generated = given.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
+            generated = generator.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
             ids = pc.replace_with_mask(ids, lacks_id, generated)
         if ids.null_count < rows:
             extra.append((header_rules.MSG_ID, ids))
@@ -329,7 +330,7 @@ class RowChecker:
             return lines
         if not self._warned:
             names = sorted(
-                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_EXPECTED)
+                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_ADDED_BY_SINK)
             )
             if names:
                 self._warned = True
@@ -412,7 +413,7 @@ def _prefer(
 def _with_ids_of_headers(ids: pa.Array, lines: header_rules.HeaderLines) -> tuple[pa.Array, header_rules.HeaderLines]:
     """Return the rows' message ids, from their headers where ``ids`` has none, and the lines without these headers.
 
-    The server takes the first such header, without the white space before its value, and none that is empty.
+    The server takes the first such header whose value is not empty, without the white space before the value.
     """
     is_id = _is_among(lines.name, (header_rules.MSG_ID,))
     if not is_id.any():

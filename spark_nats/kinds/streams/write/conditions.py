@@ -1,4 +1,4 @@
-"""Errors, warnings and log lines of the writers of streams and core NATS."""
+"""Errors, warnings and log lines of the writers of streams, buckets and core NATS."""
 
 from spark_nats.conditions import Condition, Hint
 
@@ -51,8 +51,8 @@ BAD_ROWS_ARE_NO_INCREMENTS = Condition(
     "that cannot be sent; name another stream with the option 'badRowsStream'"
 )
 SAME_ID_TOGETHER = Condition(
-    "[NATS_SAME_ID_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same message id, and each "
-    "row of a batch that is stored together is stored once; nothing was sent"
+    "[NATS_SAME_ID_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same message id, and rows "
+    "that are stored together must have different ones; nothing was sent"
 )
 SAME_SUBJECT_TOGETHER = Condition(
     "[NATS_SAME_SUBJECT_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same subject, and the "
@@ -77,8 +77,8 @@ ATTEMPT_TOO_LATE = Condition(
     "has written these rows; nothing was written now"
 )
 OTHER_PARTITIONS = Condition(
-    "[NATS_OTHER_PARTITIONS] {task} was begun before, and is split into other partitions now: rows were stored by "
-    "{partition}, and are now stored a second time; run it again with the settings it was begun with (such as "
+    "[NATS_OTHER_PARTITIONS] {task} was begun before, and rows are split into other partitions now: rows "
+    "{partition} are now stored a second time; run it again with the settings it was begun with (such as "
     "'minPartitions', 'maxRecordsPerPartition', spark.sql.shuffle.partitions), and let it read the same; or set the "
     "option 'deduplicate' to window to continue"
 )
@@ -92,12 +92,12 @@ NO_ACKNOWLEDGEMENTS = Condition(
     "option 'stream'"
 )
 MIRRORS_ANOTHER = Condition(
-    "[NATS_MIRRORS_ANOTHER] {target} is a mirror of {origin}, and stores only what that has; nothing was sent; write "
-    "to that one instead"
+    "[NATS_MIRRORS_ANOTHER] {target} is a mirror of {origin}, and stores only messages from there; nothing was sent; "
+    "write to {origin} instead"
 )
 STATE_BUCKET_MIRRORS = Condition(
     "[NATS_STATE_BUCKET_MIRRORS] the state bucket {bucket!r}, in which tasks note what they begin, is a mirror of "
-    "{origin}, and stores only what that has; nothing was sent; name another bucket with the option 'stateBucket'"
+    "{origin}, and stores only messages from there; nothing was sent; name another bucket with the option 'stateBucket'"
 )
 NO_LIFETIMES = Condition(
     "[NATS_NO_LIFETIMES] stream {stream!r} does not allow lifetimes of single messages (its allow_msg_ttl is not "
@@ -121,7 +121,7 @@ COUNTERS_EXPECT_NOTHING = Condition(
 )
 TOO_MANY_ROWS_TOGETHER = Condition(
     "[NATS_TOO_MANY_ROWS_TOGETHER] the partition has more than {rows} rows, which cannot be stored together; nothing "
-    "was sent; make the partitions smaller (repartition, or 'maxOffsetsPerTrigger' of what is read), or drop the "
+    "was sent; make the partitions smaller (repartition, or 'maxOffsetsPerTrigger' of the source), or drop the "
     "option 'atomic'"
 )
 TOO_MANY_BYTES_TOGETHER = Condition(
@@ -145,9 +145,9 @@ ROWS_STORED_ALREADY = Condition(
     "message ids, and did not store them again: the micro-batch is a replay, or rows have the same 'msg_id'"
 )
 SUBJECT_OF_STREAM = Condition(
-    "[NATS_SUBJECT_OF_STREAM] the subject {subject!r} belongs to the stream {streams}, but is written without the "
-    "option 'stream': nothing is acknowledged, and the stream may drop messages without an error; set the option "
-    "'stream' to {stream!r}"
+    "[NATS_SUBJECT_OF_STREAM] the subject {subject!r} belongs to the stream {streams}, but rows are published to it "
+    "without the option 'stream': nothing is acknowledged, and the stream may drop messages without an error; set "
+    "the option 'stream' to {stream!r}"
 )
 CONFLICTS_SKIPPED = Condition(
     "[NATS_CONFLICTS_SKIPPED] bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their "
@@ -175,8 +175,8 @@ CHECKPOINT_OLDER = Condition(
     "query with a copy of it had gone further: its rows may already be stored, and are then stored twice"
 )
 TARGET_CHANGED = Condition(
-    "[NATS_TARGET_CHANGED] {task} was begun before, and written to the stream {old} created at {created}; now all of "
-    "it is written to {stream}"
+    "[NATS_TARGET_CHANGED] {task} was begun before, and written to the stream {old} created at {created}; its rows "
+    "now go to the present stream {stream}"
 )
 BEGUN_BEFORE = Condition("[NATS_BEGUN_BEFORE] {task} was begun before: {stored} of its {rows} rows were stored then")
 FIRST_TIME = Condition(

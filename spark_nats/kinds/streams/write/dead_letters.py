@@ -161,7 +161,7 @@ class DeadLetters:
         Raises:
             InvalidRowError: the rows name another target.
         """
-        checker.check_place(batch, first_row)
+        checker.check_target(batch, first_row)
         with contextlib.suppress(BrokenRuleError):
             return checker.encode(batch)
         reasons = _find_broken(checker, batch)

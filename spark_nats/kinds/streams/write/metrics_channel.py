@@ -27,7 +27,7 @@ def unsubscribe(run: str) -> None:
     host_cache.clear(host_cache.counts_wanted(run))
 
 
-def publish(messages: Sequence[WriterCommitMessage | None]) -> None:
+def pass_on(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Publish the sum of what tasks have done, from their commit messages, if a process has subscribed to their run."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
         if host_cache.seconds_since(host_cache.counts_wanted(run)) < host_cache.FACT_TTL:

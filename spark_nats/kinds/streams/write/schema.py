@@ -55,7 +55,7 @@ class Columns:
     names: Mapping[str, str] = field(default_factory=dict)
     controls: tuple[str, ...] = ()
 
-    def place_among(self, names: Iterable[str]) -> str | None:
+    def target_column(self, names: Iterable[str]) -> str | None:
         """Return the column whose values must name the target; None when no column must."""
         place, position = self.place
         return place if place in names and position not in names else None
@@ -127,7 +127,7 @@ def check_schema(schema: StructType, options: WriteOptions, columns: Columns = M
     names = schema.fieldNames()
     if options.stream is None:
         for name in names:
-            if name == columns.place_among(names):
+            if name == columns.target_column(names):
                 raise SchemaError(COLUMN_NOT_FOR_CORE(column=name))
             if name in _OF_STREAMS:
                 raise SchemaError(COLUMN_FOR_STREAMS(column=name))

@@ -1,7 +1,7 @@
 """The batch and the streaming writer.
 
-Spark creates and commits the writer of each micro-batch in new processes on the driver. So tasks import what they need
-when they begin, and this module imports next to nothing.
+Spark creates the writer of each micro-batch, and calls its ``commit``, in new processes on the driver. So tasks import
+what they need when they begin, and this module imports next to nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
-from spark_nats.kinds.streams.write.metrics_channel import publish
+from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask, Written, total
@@ -113,7 +113,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
 
         Raises:
             OptionError: Spark is creating a table from the rows.
-            NatsError: the server did not accept a row.
+            NatsError: the connection failed, or a row could not be written and is not left out.
         """
         context = TaskContext.get()
         if context and makes_a_table(context):
@@ -124,9 +124,9 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         return self._write(task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what the tasks have written, and publish the counts to subscribers."""
+        """Log what the tasks have written, and pass the counts to the process that started the query, if it asked."""
         self._log("batch", messages)
-        publish(messages)
+        pass_on(messages)
 
 
 class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -147,7 +147,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what the tasks have written, and publish the counts to subscribers.
+        """Log what the tasks have written, and pass the counts to the process that started the query, if it asked.
 
         With ``deduplicate=exact``, a micro-batch that may have been begun before must still have all the partitions
         that were begun then.
@@ -158,7 +158,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """
         self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)
-        publish(messages)
+        pass_on(messages)
 
     def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]

@@ -336,9 +336,9 @@ def test_a_write_that_a_stream_captures_is_warned_about_once(
         (record,) = caplog.records
         assert record.getMessage() == (
             "[NATS_SUBJECT_OF_STREAM] "
-            f"the subject '{unique}.x' belongs to the stream '{unique}', but is written without the option 'stream': "
-            "nothing is acknowledged, and the stream may drop messages without an error; set the option 'stream' to "
-            f"'{unique}'"
+            f"the subject '{unique}.x' belongs to the stream '{unique}', but rows are published to it without "
+            "the option 'stream': nothing is acknowledged, and the stream may drop messages without an error; "
+            f"set the option 'stream' to '{unique}'"
         )
         caplog.clear()
         subjects = pa.array([f"other.{unique}", f"{unique}.x"])

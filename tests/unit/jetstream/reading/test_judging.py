@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
-from spark_nats.jetstream.reading.judging import Removed, missing, replica_lacks, resume_sequence
+from spark_nats.jetstream.reading.judging import Removed, judge_gaps, replica_lacks, resume_sequence
 from spark_nats.jetstream.streams import StreamInfo
 
 
@@ -61,7 +61,7 @@ HEAD_MAY_GO, SHARED = Removed.NO_LOSS_AT_FIRST, Removed.NO_LOSS
 def test_which_gaps_the_limits_have_made(
     gaps: list[tuple[int, int]], first: int | None, begins: int, removed: Removed, head: str, lost: str
 ) -> None:
-    found = missing(cursor(gaps, first), begins, removed)
+    found = judge_gaps(cursor(gaps, first), begins, removed)
     shown = [str(list(zip(each.starts.tolist(), each.ends.tolist(), strict=True))) for each in found]
     assert shown == [head or "[]", lost]
 
@@ -99,4 +99,4 @@ def test_where_a_range_goes_on_when_a_source_has_no_more(
 
 def test_a_gap_is_judged_where_the_range_began_behind_the_streams_first_message() -> None:
     skipped = Cursor.of(5, 10).skip(10)
-    assert str(missing(skipped, 8, Removed.LOSS).lost) == str(gap(5, 8))
+    assert str(judge_gaps(skipped, 8, Removed.LOSS).lost) == str(gap(5, 8))

@@ -67,7 +67,7 @@ def watches(client: NatsPy, stream: str) -> list[str]:
 
 def listens(query: Query) -> bool:
     watch = query.reader._idling._watch
-    return watch is not None and query.reader._idling._heard is query.reader._idling._idle
+    return watch is not None and query.reader._idling._listening_for is query.reader._idling._idle
 
 
 def sequences(query: Query, count: int) -> list[int]:

@@ -344,7 +344,7 @@ def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: N
     def refusal(**columns: list[Any]) -> str:
         return sentence_of(lambda: write(nats_server, table(subject=subjects, **columns), stream=unique))
 
-    assert "column 'increment' is null, and a counter takes nothing else" in refusal(increment=[1, None])
+    assert "column 'increment' is null, and a counter takes only increments" in refusal(increment=[1, None])
     assert (
         "row 1 of the task cannot be sent: column 'payload' is not empty, but the server writes the total"
         in refusal(increment=[1, 1], payload=[b"", b"1"])

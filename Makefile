@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Sets of texts have the same order each time, as all else does that a run of the tests could differ in.
 PYTEST = PYTHONHASHSEED=0 .venv/bin/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
-test:  ## Run the tests but the long ones, in six to eight minutes on two cores
+test:  ## Run the tests but the long ones, in about six minutes on two cores
 	@scripts/setup dev java
 	$(PYTEST) --without-long $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Every error that this package raises, in one tree under :class:`NatsError`.
+"""Every error of this package that users see, in one tree under :class:`NatsError`.
 
 The text of an error names the problem, the value and the remedy, and contains no secret. An error with a counterpart in
 the standard library also derives from that, so that ``except TimeoutError`` and ``except ConnectionError`` work.
@@ -16,7 +16,7 @@ _CAUSE: Any = vars(BaseException)["__cause__"]
 
 
 class NatsError(Exception):
-    """The base class of every error of this package.
+    """The base class of every error of this package that users see.
 
     Attributes:
         hints: options to check.

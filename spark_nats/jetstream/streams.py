@@ -37,7 +37,7 @@ class StreamInfo:
         subjects: the subjects on which it listens.
         config: its whole configuration.
         time: when the server reported this, in nanoseconds since 1970; 0 where it does not report the time.
-        leader: name of the server that leads it; empty where there is no leader, or no cluster.
+        leader: name of the server that leads it, or holds it without a cluster; empty where the answer names none.
         first_time: when the first message was stored, in nanoseconds since 1970; 0 when the stream is empty.
         last_time: when the message ``last_sequence`` was stored, in nanoseconds since 1970; 0 when there was none.
         led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it is not reported.
@@ -163,7 +163,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
 
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
-    """Return, by replica but the leader, the seconds since the leader heard from it, and whether it is current."""
+    """Return, for each replica except the leader, seconds since the leader heard from it, and whether it is current."""
     others = value_at(answer, "cluster", "replicas")
     return [
         (
@@ -176,7 +176,7 @@ def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
 
 
 def leader_in(answer: dict[str, Any]) -> str:
-    """Return the leader that an answer names; empty where there is none, or no cluster."""
+    """Return the leader that an answer names; empty where it names none."""
     return text_at(answer, "cluster", "leader") or ""
 
 

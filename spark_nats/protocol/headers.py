@@ -111,7 +111,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
         (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
     )
 
-    # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
+    # Lines: each ends at a CRLF. The first of a block is its version, the last is empty unless a direct get brought it.
     lines = bytecolumns.split(data == _LF, offsets)
     feeds, row = lines.position, lines.rows()
     block = offsets[row]  # where the line's block begins
@@ -131,9 +131,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
     names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
     values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, *_strip(data, colon + 1, end)))
-    replaced = (
-        np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else bytecolumns.NO_POSITIONS
-    )
+    replaced = np.union1d(row[odd_names], row[odd_values])
     if _any_repeats(row, _name_hashes(names)):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
@@ -293,7 +291,7 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
 def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) -> pa.StringArray:
     """Append headers to the lines of each row, as :func:`join_lines` returns them.
 
-    ``extra`` has one value for all rows, or a column in which a null leaves the header out of its row.
+    Each header in ``extra`` has one value for all rows, or a column in which a null leaves the header out of its row.
     """
     parts = [lines]
     for name, value in extra:

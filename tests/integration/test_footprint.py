@@ -42,7 +42,7 @@ def follow(spark, server, tmp_path, **options):
     return sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
 
-@pytest.mark.long(races="whatever the end of what came before still asks, within the three seconds that are counted")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [{}, {"subject": "s.a"}, {"subject": "s.a", "consume": True}],
@@ -58,10 +58,14 @@ def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp
             wait_until(
                 lambda: [each for each in other_side.api("CONSUMER.LIST.S")["consumers"] if each["num_waiting"]], 30
             )
-        before, began = monitoring(server, "varz")["in_msgs"], time.monotonic()
-        time.sleep(3)  # the time over which requests are counted
-        requests = monitoring(server, "varz")["in_msgs"] - before
-        assert requests / (time.monotonic() - began) < (1 if listens else 20)
+
+        def is_at_peace() -> bool:
+            before, began = monitoring(server, "varz")["in_msgs"], time.monotonic()
+            time.sleep(3)  # the time over which requests are counted
+            requests = monitoring(server, "varz")["in_msgs"] - before
+            return requests / (time.monotonic() - began) < (1 if listens else 20)
+
+        wait_until(is_at_peace, 60)  # the end of what came before may still ask
 
 
 @pytest.mark.long("spark_nats/kinds/streams/read/*", "spark_nats/jetstream/consuming/*")

@@ -1,8 +1,8 @@
 """Decides what missing messages of a range mean, from what is known; it requests nothing.
 
 The stream's first sequence decides what is a loss. Skipped sequences after it were removed one by one, for example by
-a deletion or by ``max_msgs_per_subject``: that is no loss. Skipped sequences before it were removed by the stream's
-limits, or a purge, before the reader reached them.
+a deletion or by ``max_msgs_per_subject``: that is no loss. Skipped sequences before it count as removed by the stream's
+limits, or a purge, before the reader reached them: a single deletion at the beginning of the stream looks the same.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def fail_on_loss(what: ConditionText) -> None:
 
 
 class JudgedGaps(NamedTuple):
-    """Sequences that the stream's limits, or a purge, have removed."""
+    """Skipped sequences before the stream's first one, which count as removed by its limits or a purge."""
 
     head: Gaps  # before the first arrival, where the range begins with the first message that exists: no loss
     lost: Gaps  # all others
 
 
 def judge_gaps(cursor: Cursor, first_sequence: int, removed: Removed) -> JudgedGaps:
-    """Decide which of a cursor's gaps the stream's limits have made, and which of these are a loss.
+    """Decide which of a cursor's gaps count as made by the stream's limits or a purge, and which of these are a loss.
 
     ``first_sequence`` must be requested after the gaps were found.
     """

@@ -293,6 +293,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if kept is not None:
                 return kept
             what = RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
-            hint = f"{GO_ON} {rest}, and the option 'spoolLocation' to keep such messages in future"
+            keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
+            hint = f"{GO_ON} {rest}{keep}"
         report_loss(what, self._options.fail_on_data_loss, rest, hint)
         return []

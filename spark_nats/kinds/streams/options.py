@@ -23,8 +23,8 @@ STREAM = (
 )
 STREAM_PATTERN = (
     "regular expression: every stream whose whole name matches is read, also one that is created while the query runs; "
-    "names that begin with `KV_`, `OBJ_` or `$MQTT_` match only an expression that has this in it; with `table`: only "
-    "these streams"
+    "names that begin with `KV_`, `OBJ_` or `$MQTT_` match only an expression that has `KV_`, `OBJ_` or `MQTT_` in it; "
+    "with `table`: only these streams"
 )
 SUBJECT = (
     "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the subject "
@@ -176,7 +176,7 @@ def _mentions(offsets: Offsets | datetime, word: str) -> bool:
 
 
 def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None) -> None:
-    """Check that a batch has something to read between its beginning and its end, as far as options show."""
+    """Check, as far as options show, that no batch begins at ``latest``, ends at ``earliest`` or before it begins."""
     if ending is None:
         return
     if _mentions(starting, LATEST):

@@ -132,7 +132,7 @@ def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
 
 
 def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
-    """Return, by stream, the question for the last message of its part, where that ends before its part of ``wanted``.
+    """Return, by stream, the question for the last message before its end, where ``wanted`` has more after that end.
 
     A query that consumes with one filter asks for messages that match: its durable keeps them from removal.
     """
@@ -141,7 +141,7 @@ def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOp
 
 
 def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
-    """Share ``limit`` sequences among streams in proportion to their backlogs, at least one each.
+    """Share ``limit`` sequences or bytes among streams in proportion to their backlogs, at least one each.
 
     Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
     """

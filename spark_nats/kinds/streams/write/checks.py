@@ -122,7 +122,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
                 state = note_of(bucket.get(key), key)
                 if state is not None and state.batch == batch and state.began.stream == options.stream:
                     whose = f"that partition {partition}, which does not exist now, stored before"
-                    raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
+                    raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", which=whose))
 
 
 def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:

@@ -413,7 +413,7 @@ def _prefer(
 def _with_ids_of_headers(ids: pa.Array, lines: header_rules.HeaderLines) -> tuple[pa.Array, header_rules.HeaderLines]:
     """Return the rows' message ids, from their headers where ``ids`` has none, and the lines without these headers.
 
-    The server takes the first such header whose value is not empty, without the white space before the value.
+    The first such header whose value is not empty counts, without the white space before the value.
     """
     is_id = _is_among(lines.name, (header_rules.MSG_ID,))
     if not is_id.any():

@@ -78,7 +78,7 @@ ATTEMPT_TOO_LATE = Condition(
 )
 OTHER_PARTITIONS = Condition(
     "[NATS_OTHER_PARTITIONS] {task} was begun before, and rows are split into other partitions now: rows "
-    "{partition} are now stored a second time; run it again with the settings it was begun with (such as "
+    "{which} are now stored a second time; run it again with the settings it was begun with (such as "
     "'minPartitions', 'maxRecordsPerPartition', spark.sql.shuffle.partitions), and let it read the same; or set the "
     "option 'deduplicate' to window to continue"
 )

@@ -89,7 +89,7 @@ def write_partition(
     if already_stored is not None:
         if already_stored.unexpected + (bad.unexpected if bad is not None else 0):
             whose = f"that this partition stored before, and that are not among its {count} rows now,"
-            raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, partition=whose))
+            raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
         if already_stored.rows:
             logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=already_stored.rows, rows=count).with_code)
     elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):

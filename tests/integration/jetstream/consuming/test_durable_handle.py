@@ -6,9 +6,9 @@ import pytest
 
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming import durables
-from spark_nats.jetstream.consuming.consumers import delete_consumer
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.views import stream_info
+from spark_nats.protocol.api import Api
 from tests.nats_py import NatsPy
 
 
@@ -26,8 +26,7 @@ def run(stream: str) -> DurableHandle:
 
 def lose(js: JetStream, hold: DurableHandle, stream: str) -> None:
     """Delete the durable, and have its run notice."""
-    delete_consumer(js, stream, hold.name)
-    js.connection.flush()
+    js.request(Api.CONSUMER_DELETE, stream, hold.name)  # which waits until it is gone
     hold.look(js)
 
 

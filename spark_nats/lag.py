@@ -58,8 +58,9 @@ class StreamLag:
             server, the number of unread sequences, including those of deleted messages and of other subjects.
         rate: sequences per second that the query reads, over the last micro-batches; None when unknown.
         arriving: sequences per second by which the stream grows; None when unknown.
-        catch_up: seconds until the query has caught up at these rates, where an unknown ``arriving`` counts as 0; None
-            when it does not catch up, when that is unknown, and while the query waits for more messages.
+        catch_up: seconds until the query has caught up at these rates, where an unknown ``arriving`` counts as 0; 0 if
+            it is not behind, else None if it does not catch up, if that is unknown, and while the query waits for
+            more messages.
         oldest: when the oldest unread message was stored; None when there is none, or when the server was not asked.
         problem: the reason why the query cannot continue, or not without a loss; empty when there is none, or when the
             server was not asked.
@@ -83,7 +84,7 @@ class StreamLag:
     max_age: float | None = None
     source: int = 0
 
-    def expires(self, at: datetime) -> bool:
+    def nears_max_age(self, at: datetime) -> bool:
         """Return whether, at a given time, the oldest unread message is older than half of ``max_age``."""
         return bool(self.oldest and self.max_age and (at - self.oldest).total_seconds() > self.max_age / 2)
 
@@ -358,8 +359,8 @@ def _sentence(lag: StreamLag, at: datetime) -> str:
     said = f"{lag.stream} is {lag.behind:,} messages behind"
     if lag.oldest is not None:
         said += f", the oldest of {lag.oldest:%Y-%m-%d %H:%M:%S}Z"
-    if lag.expires(at):
-        said += f", of which the stream removes what is older than {lag.max_age:,g} s"
+    if lag.nears_max_age(at):
+        said += f" (the stream removes messages older than {lag.max_age:,g} s)"
     if lag.rate is not None:
         said += f", read at {lag.rate:,.1f}/s"
     if lag.arriving is not None:

@@ -55,7 +55,7 @@ def show(found: Found, console: Console) -> None:
     for stream in lag.streams:
         if stream.problem:
             console.line(f"{stream.stream}: {stream.problem}")
-        if stream.oldest and stream.max_age and stream.expires(lag.at):
+        if stream.oldest and stream.max_age and stream.nears_max_age(lag.at):
             age, most = seconds_shown(now - stream.oldest.timestamp()), seconds_shown(stream.max_age)
             console.line(
                 f"warning: {stream.stream}: the oldest unread message is {age} old, and the stream removes messages "

@@ -29,7 +29,7 @@ class StreamInfo:
         name: its name.
         created: when the stream was created, as the server writes it. A stream created again has another value.
         first_sequence: sequence of the first message; ``last_sequence + 1`` when the stream is empty.
-        last_sequence: sequence of the last message that was ever stored, 0 when there was none.
+        last_sequence: sequence of the last message that was ever stored; when there was none, 0 or ``first_seq - 1``.
         messages: how many messages it holds.
         bytes: how many bytes they take.
         deleted: how many sequences between the first and the last message were deleted.
@@ -142,7 +142,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
         return StreamInfo(
             name=name,
             created=string_at(answer, "created"),
-            # A stream that never held a message reports 0; the next sequence will be 1.
+            # An empty stream may report 0, although its next sequence is ``last_seq + 1``.
             first_sequence=integer_at(answer, "state", "first_seq") if messages else last + 1,
             last_sequence=last,
             messages=messages,

@@ -7,7 +7,7 @@ to report a loss for several seconds: until then :class:`StreamView` raises a tr
 
 :mod:`.judgement` decides what the answers mean for a reader or writer at a position; :func:`judged` asks for what the
 decision lacks, and :class:`StreamView` tells when that is needed. Other modules ask for a stream's state by
-:func:`stream_info` or :class:`StateOf`, except the lists of an account's streams and subjects.
+:func:`stream_info` or :class:`StateOf`; only :mod:`.listing`, for an account's streams and for subjects, does not.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class StreamView:
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._since: dict[str, float] = {}  # since when each loss is reported
-        self._absence_logged: set[str] = set()
+        self._logged: set[str] = set()
         self._seen: dict[str, _Seen] = {}
 
     # Existence
@@ -203,16 +203,16 @@ class StreamView:
     def clear(self, stream: str) -> None:
         """Note that the stream has lost nothing."""
         self._since.pop(stream, None)
-        self._absence_logged.discard(stream)
+        self._logged.discard(stream)
 
     @property
-    def absence_logged(self) -> frozenset[str]:
+    def logged(self) -> frozenset[str]:
         """The streams about which something was logged since they were last complete."""
-        return frozenset(self._absence_logged)
+        return frozenset(self._logged)
 
     def mark_logged(self, stream: str) -> None:
         """Note that something is logged about a stream."""
-        self._absence_logged.add(stream)
+        self._logged.add(stream)
 
     # History
 

@@ -156,8 +156,8 @@ def test_a_lag_says_when_what_waits_is_about_to_be_removed() -> None:
     waiting = StreamLag("S", 11, 21, 10, oldest=at - timedelta(hours=13))
     for max_age, expires in ((None, False), (86400.0, True), (2 * 86400.0, False)):
         stream = replace(waiting, max_age=max_age)
-        assert stream.expires(at) == expires
-        said = ", of which the stream removes what is older than 86,400 s" in str(QueryLag("copy", 1, at, (stream,)))
+        assert stream.nears_max_age(at) == expires
+        said = " (the stream removes messages older than 86,400 s)" in str(QueryLag("copy", 1, at, (stream,)))
         assert said == expires
 
 

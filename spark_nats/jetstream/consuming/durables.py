@@ -42,7 +42,7 @@ NEW = "spark-nats-new"
 """Key in the metadata of a durable that had to be created, until the reader has reported what its absence means. A run
 that ends with that report, or before it, leaves the key to the next run."""
 LOOK_INTERVAL = 5.0  # seconds between two checks of a durable from which nothing is released
-STEP = 100_000  # sequences that one request releases: a server takes about 5 µs to remove each message
+STEP = 100_000  # maximum sequences of a purge with a filter, or of a move: a server removes each in about 5 µs
 _RESET_LEVEL = 4  # API level of nats-server 2.14
 _MAX_SHOWN = 3
 

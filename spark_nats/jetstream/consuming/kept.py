@@ -69,14 +69,14 @@ class _Keeping:
     """The consumers that one connection keeps, the last used one at the end."""
 
     consumers: dict[ConsumerKey, _Kept] = field(default_factory=dict)
-    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams where deleting was tested
+    delete_tested: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams where deleting was tested
 
 
 _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
 _refused = RefusalMemory()  # streams where a consumer could not be moved, or had no place: none is kept there
 
 
-def move_kept(js: JetStream, key: ConsumerKey, position: int) -> Moved | None:
+def move_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Moved | None:
     """Move the consumer that is kept under a key to a sequence, and stop keeping it, because it is in use.
 
     Return None when there is no such consumer, and also when it is unusable, after deleting it.
@@ -91,16 +91,16 @@ def move_kept(js: JetStream, key: ConsumerKey, position: int) -> Moved | None:
         return None
     _delete_at_close(js.connection, keeping)
     moved = None
-    if kept.start <= position and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
-        moved = _move(js, key, kept, position)
+    if kept.start <= sequence and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
+        moved = _move(js, key, kept, sequence)
     if moved is None:
         delete_consumer(js, key.stream, kept.name)
     return moved
 
 
-def _move(js: JetStream, key: ConsumerKey, kept: _Kept, position: int) -> Moved | None:
+def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Moved | None:
     state = StateOf(key.stream)
-    reset = Request(Api.CONSUMER_RESET, (key.stream, kept.name), {"seq": position})
+    reset = Request(Api.CONSUMER_RESET, (key.stream, kept.name), {"seq": sequence})
     try:
         moved, answer = js.request_all([reset, state.request], PATIENCE)
         if isinstance(answer, NatsError):
@@ -113,7 +113,7 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, position: int) -> Moved 
                 _refused.note(js, key.stream)
             return None
         with bad_answer_is_protocol_error(Api.CONSUMER_RESET, key.stream, kept.name):
-            found = moved_consumer_in(moved, key.stream, kept.name, position)
+            found = moved_consumer_in(moved, key.stream, kept.name, sequence)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
             raise
@@ -123,16 +123,16 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, position: int) -> Moved 
         if js.connection.closed:
             raise
         return None
-    as_asked = (found.begins, found.deliveries) == (position, 0)
+    as_asked = (found.begins, found.deliveries) == (sequence, 0)
     return Moved(found, info, kept.used) if as_asked else None
 
 
-def make_consumer(js: JetStream, key: ConsumerKey, position: int) -> ConsumerInfo:
+def make_consumer(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
     """Create a consumer for a key from a sequence on, as :func:`~.consumers.create_consumer` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """
-    make = partial(create_consumer, js, key.stream, position, key.filters, headers_only=key.headers_only)
+    make = partial(create_consumer, js, key.stream, sequence, key.filters, headers_only=key.headers_only)
     try:
         return make(patience=0.0)
     except JetStreamError as error:
@@ -153,7 +153,7 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
 
 
 def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
-    """Keep a consumer that nobody uses now for the next range.
+    """Keep, for the next range, a consumer that nobody uses now.
 
     A consumer without a start sequence or an inactive threshold in its configuration is deleted instead. The first time
     on a stream, the call tests the permission to delete consumers, with a name that does not exist.
@@ -181,9 +181,9 @@ def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used
         oldest = next(iter(keeping.consumers))
         delete_consumer(js, oldest.stream, keeping.consumers.pop(oldest).name)
     _delete_at_close(js.connection, keeping)
-    asks = (key.prefix, key.stream) not in keeping.deletable
+    asks = (key.prefix, key.stream) not in keeping.delete_tested
     if asks:
-        keeping.deletable.add((key.prefix, key.stream))
+        keeping.delete_tested.add((key.prefix, key.stream))
         delete_consumer(js, key.stream, f"{made.name}-")
     return asks
 

@@ -63,8 +63,9 @@ class _Refused(NamedTuple):
 class BatchPublisher:
     """Stores one batch of rows in a stream; ``began`` is its state before the batch was sent.
 
-    A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds. When
-    the connection is lost, the lease provides others.
+    A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds, or
+    the stream's ``duplicate_window`` later if a message id is in process. When the connection is lost, the lease
+    provides others.
     """
 
     def __init__(self, lease: Lease, began: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
@@ -99,7 +100,7 @@ class BatchPublisher:
             self._wait()
 
     def _try(self, batch: Rows, began: float) -> bool:
-        """Send the batch once; return whether it is stored."""
+        """Send the batch once, unless it turns out to be stored already; return whether it is stored."""
         try:
             if self._doubtful is not None and self._was_stored(batch, self._doubtful):
                 return True
@@ -286,7 +287,7 @@ class BatchPublisher:
             self._wait()
 
     def all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
-        """Tell whether all rows of a batch are stored, and not none.
+        """Return True if all rows of a batch are stored, False if none is.
 
         Raises:
             PublishError: only some of them are, as far as the stream knows their ids.

@@ -1,8 +1,7 @@
 """Finds out what a stream has of rows whose answers were lost, and whether it still has what it has acknowledged.
 
-Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again:
-unchanged while the stream remembers the ids (its ``duplicate_window``), and without those that the stream turns out to
-hold when they were first sent longer ago.
+Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again: all of
+them while the stream remembers the ids (its ``duplicate_window``), and after that only those that it turns out to lack.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
 stream must still have the row with the highest one; under another leader also the last row that it acknowledged before
@@ -132,7 +131,8 @@ class Recovery:
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
 
-        The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default.
+        The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default. Where
+        nothing was sent before, it returns ``parts`` at once.
 
         Raises:
             PublishError: the stream is missing, recreated, or silent for too long; it has lost rows; or it is unknown

@@ -193,7 +193,7 @@ class Sender:
 
     def _dead_letter(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
-        assert self.dead_letters is not None  # noqa: S101 - only then it is decided so
+        assert self.dead_letters is not None  # noqa: S101 - else decide() returns no DeadLetterRows
         rows = [self.flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
             if not is_stored:
@@ -222,7 +222,7 @@ class Sender:
         raise PublishError(with_text(said, f"{said}{more}")).advising(*hints)
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
-        """Queue rows to be sent again; first pause if the stream refused them for now."""
+        """Queue rows to be sent again; then pause, if they were refused for now."""
         rest, stream = self.flight.rest(), self.recovery.stream
         if why is decide.ResendReason.UNKNOWN:
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)

@@ -1,9 +1,9 @@
 """Reading a KV bucket: the current value of every key, or all revisions that the bucket keeps.
 
 A bucket is not read by ranges of sequences, because a key that is written during the read moves to the stream's end.
-One consumer reads it, which reaches the moved keys too. The read is complete without being at one moment: for each key
-that the bucket held when the read began, and that was not removed since, there is exactly one row, with the value that
-it had then or a later one.
+One consumer reads it, which reaches the moved keys too. A read of the current values is complete without being at one
+moment: for each key that the bucket held when the read began, and that was not removed since, there is exactly one row,
+with the value that it had then or a later one.
 
 * A consumer delivers in sequence order. Up to the stream's last sequence at the beginning, no key that it delivers was
   yielded before; only later messages may repeat a key.
@@ -11,7 +11,7 @@ it had then or a later one.
   wrong when the bucket is written to at that moment (seen on nats-server 2.15), so its count holds only if the stream
   was the same before and after. Otherwise the stream's leader lists the keys that it has, and the reader looks for
   those that were not yielded, until there are none. It finds many of them by reading what was stored since the read
-  began. But keys may move again before a consumer reaches them. So when that finds less than half of them, or when few
+  began. But keys may move again before a consumer reaches them. So when that finds at most half of them, or when few
   are left, separate consumers read them.
 * A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
   are such keys, the reader reads what was stored since, until no key moves meanwhile. Then it has reached every key
@@ -61,7 +61,7 @@ MAX_PLACES = 40
 """Maximum number of consumers to create until one is on the stream's leader; with five servers, one in five is."""
 
 
-class KeyState(Enum):
+class Scope(Enum):
     """What the reader is reading of a bucket."""
 
     EVERYTHING = auto()  # all keys, for the first time
@@ -74,7 +74,7 @@ class KeyState(Enum):
 class Phase:
     """A part of the read."""
 
-    state: KeyState  # what is read
+    scope: Scope
     filters: tuple[str, ...]  # only subjects that match one of these; all when empty
     start: int = 1  # where it begins
     repeats_from: int = 0  # first sequence whose key may have been yielded before; 0 until it is known
@@ -89,12 +89,12 @@ class Phase:
         """
         count = len(missing)
         if not count:
-            return Phase(KeyState.DONE, ())
-        found_half = self.state is KeyState.EVERYTHING or (self.state is KeyState.NEWER and 2 * count < self.left)
-        if _has_replaced(missing) or (count > MAX_FILTERS and found_half):
-            return Phase(KeyState.NEWER, all_filters, end, end, (), count)
+            return Phase(Scope.DONE, ())
+        is_worth_it = self.scope is Scope.EVERYTHING or (self.scope is Scope.NEWER and 2 * count < self.left)
+        if _has_replaced(missing) or (count > MAX_FILTERS and is_worth_it):
+            return Phase(Scope.NEWER, all_filters, end, end, (), count)
         some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
-        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # any key may have been yielded before
+        return Phase(Scope.MOVED, some, 1, 1, rest, count)  # any key may have been yielded before
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class BucketReader:
         self._filters = what.filters
         self._history = history
         self._headers_only = what.headers_only
-        self._phase = Phase(KeyState.EVERYTHING, self._filters)
+        self._phase = Phase(Scope.EVERYTHING, self._filters)
         self._pass: _Pass
         self._delivered: list[pa.BinaryArray] = []  # subjects of the keys that were yielded
         self._sought: frozenset[str] | None = None  # subjects of moved keys, once there were any
@@ -191,7 +191,7 @@ class BucketReader:
         return consumer, cursor
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """Count the delivered messages, and leave out those before the cursor; after a silence check for the end."""
+        """Count the delivered messages, and leave out those before the cursor; after a silence, check for the end."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
         if arrived.chunk is not None:
@@ -231,7 +231,7 @@ class BucketReader:
         phase, now = self._phase, self._pass
         if cursor.received < now.end and not self._is_through(js, cursor):
             return Step(cursor, Move.RECEIVE)
-        if now.found >= now.expected and (phase.state is not KeyState.NEWER or _has_replaced(self._sought or ())):
+        if now.found >= now.expected and (phase.scope is not Scope.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
             missing = self._missing(js)
@@ -240,7 +240,7 @@ class BucketReader:
             self._reading.retries.failed(JetStreamError(moved))
         end = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, end)
-        if self._phase.state is KeyState.DONE:
+        if self._phase.scope is Scope.DONE:
             return Step(cursor.give_up(), Move.FINISH)
         return Step(Cursor.of(self._phase.start), Move.OPEN)
 
@@ -257,7 +257,7 @@ class BucketReader:
         for _ in range(MAX_PLACES):
             # A bucket that keeps one revision has nothing else in its stream, and can be read from a sequence on.
             one = info.config.get("max_msgs_per_subject") == 1
-            listed = not (one or self._history or self._phase.state is KeyState.NEWER)
+            listed = not (one or self._history or self._phase.scope is Scope.NEWER)
             start = None if listed else cursor.received
             made = create_consumer(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
             before, info = info, self._state(js)

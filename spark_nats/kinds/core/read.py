@@ -130,7 +130,7 @@ class CoreOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return the offset of its document in a checkpoint, as ``_asdict()`` returned it.
+        """Return the offset that a document in a checkpoint holds, as ``_asdict()`` returned the document.
 
         Raises:
             NatsError: the document is no offset of core NATS.

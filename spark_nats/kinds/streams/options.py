@@ -225,7 +225,7 @@ class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
 
     max_in_flight: int = option(
         values.read_whole_number,
-        "most rows of a task that are sent and not yet acknowledged; fewer after the server refused some as too many",
+        "at most this many rows of a task wait for acknowledgement; fewer after the server refused some as too many",
         default="8192",
     )
     ack_timeout: float = option(

@@ -1,7 +1,7 @@
 """How an idle streaming query notices that there are new messages.
 
 The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
-minute, and continues as soon as a message is stored. Where it cannot listen, it looks up to ten times a second.
+minute, and continues within a second after a message is stored. Else it looks up to ten times a second.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Idle(NamedTuple):
     """The offset at which a query is idle, and how the query waits there."""
 
     start: dict[str, Any]
-    next_look: float  # when to look again, without a watch
+    next_look: float  # when to look again after a message, or without a watch
     moment: float  # seconds to listen each time
     until: float  # when to look even without a message
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible

@@ -1,4 +1,4 @@
-"""How many of the new messages a micro-batch reads: a decision from facts."""
+"""How many of the new messages a micro-batch reads: a decision from what a look has found, and what it asks beyond."""
 
 from __future__ import annotations
 

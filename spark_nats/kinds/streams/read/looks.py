@@ -112,7 +112,7 @@ class Look:
         errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
-        facts = Facts(streams, begins, self.memory.view.absence_logged, early, errors)
+        facts = Facts(streams, begins, self.memory.view.logged, early, errors)
         replaces, filters, peek = self.memory.traits.replaces, self.options.filters, self.options.peek
         some = (n for n, info in facts.infos.items() if replaces or removal_is_normal(info.retention, filters, peek))
         return replace(facts, removal_normal=set(some))
@@ -184,7 +184,7 @@ class Look:
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched)
-        return replace(facts, streams=streams, absence_logged=view.absence_logged)
+        return replace(facts, streams=streams, absence_logged=view.logged)
 
     def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
         """Return what has become of a stream since the query's position.
@@ -248,7 +248,7 @@ class Look:
         """
         self.confirm(facts, name)
         view = self.memory.view
-        report(stream_lost(name, facts.begins.get(name), name in view.absence_logged, self.options), self.options)
+        report(stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options)
         view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:

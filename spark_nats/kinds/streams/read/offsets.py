@@ -73,7 +73,7 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
     If it reads no stream of the offset, the offset may belong to another source: Spark tells sources apart by order.
     """
     begins = facts.begins
-    left = begins.keys() - look.memory.selection.names - look.memory.view.absence_logged
+    left = begins.keys() - look.memory.selection.names - look.memory.view.logged
     for name in sorted(left):
         look.memory.view.mark_logged(name)
         following = begins[name].next

@@ -7,7 +7,7 @@ sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 12
 
 The offset that ends a micro-batch also holds where that micro-batch begins: ``since``, where the query was, and
 ``from``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
-after whatever restart, is planned from Spark's checkpoint alone, and has the same partitions.
+after any restart, is planned from Spark's checkpoint alone, and has the same partitions.
 """
 
 from __future__ import annotations

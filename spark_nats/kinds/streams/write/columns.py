@@ -301,9 +301,8 @@ class RowChecker:
             if name == header_rules.INCREMENT and column in columns:
                 self._refuse(column, breaking(~has_it, "is null, and a counter takes only increments"))
             if name == header_rules.EXPECTED_REVISION and has_it.any():
-                conditional = bytecolumns.booleans(
-                    has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
-                )
+                either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
+                conditional = bytecolumns.booleans(either)
             if values.null_count < rows:
                 controls.append((name, values))
         # Generated ids depend on the controls too.

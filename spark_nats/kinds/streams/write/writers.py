@@ -1,7 +1,7 @@
 """The batch and the streaming writer.
 
-Spark creates the writer of each micro-batch, and calls its ``commit``, in new processes on the driver. So tasks import
-what they need when they begin, and this module imports next to nothing.
+Spark creates the writer of each micro-batch, and calls its ``commit``, in new processes on the driver. So this module
+imports only what is quick to import; tasks and checks import the rest when they begin.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_nats.protocol.api import Api
 
@@ -19,6 +19,16 @@ def api_answer(operation: str, document: dict[str, Any]) -> bytes:
     operation = next(each for each in Api if f"{operation}.".startswith(f"{each}."))
     name = "account_info" if operation == "INFO" else operation.lower().replace(".", "_")
     return json.dumps({"type": f"io.nats.jetstream.api.v1.{name}_response", **document}).encode()
+
+
+class Request(NamedTuple):
+    """A message with a reply subject that a client has published."""
+
+    subject: bytes
+    header: bytes  # its header block; empty where it has none
+    payload: bytes
+    reply: bytes
+    sid: bytes  # of the client's subscription to its replies
 
 
 class Peer:
@@ -79,6 +89,28 @@ class Peer:
         hello = self.expect(b"PING\r\n")
         self.send(b"PONG\r\n")
         return hello
+
+    def requests(self) -> Iterator[Request]:
+        """Let the client in, take its subscriptions and answer its PINGs; yield each message that asks for a reply."""
+        self.let_in()
+        sids: dict[bytes, bytes] = {}
+        while True:
+            verb, *words = self.expect(b"\r\n").split()
+            if verb == b"SUB":
+                sids[words[0].rpartition(b".")[0]] = words[-1]
+            elif verb == b"PING":
+                self.send_soon(b"PONG\r\n")
+            elif verb in (b"PUB", b"HPUB"):
+                subject, reply, *_ = words
+                data = self.take(int(words[-1]) + 2)[:-2]
+                header = int(words[-2]) if verb == b"HPUB" else 0
+                yield Request(subject, data[:header], data[header:], reply, sids[reply.rpartition(b".")[0]])
+
+    def answer(self, request: Request, payload: bytes, header: bytes = b"") -> None:
+        """Answer a request, soon."""
+        sizes = b"%d " % len(header) if header else b""
+        line = b"MSG %b %b %b%d\r\n" % (request.reply, request.sid, sizes, len(header) + len(payload))
+        self.send_soon((b"H" if header else b"") + line + header + payload + b"\r\n")
 
     def wait_for_close(self) -> None:
         while self.connection.recv(65536):

@@ -27,8 +27,8 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 LOST_AFTER = 5.0
 """Seconds without any answer after which the missing answers count as lost, if rows can be sent again."""
 LOST_OUT_OF_ORDER = 1.0  # the same after an answer out of order: what was sent before its row is decided then, or lost
-UNANSWERED = "no stream listens on it, and whoever else does sends no answer"
-"""The reason for a message that nobody answers."""
+UNANSWERED = "the stream does not listen on it, and whoever does has not answered"
+"""The reason for a message on a subject of nobody, or of somebody whose answer has not come yet."""
 MIN_PATIENCE = 0.1
 """Seconds that the answers to messages just sent may take, however long nothing was stored."""
 

@@ -29,28 +29,15 @@ def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[Peer], None]
     """Answer each message of a batch, by its header block; without an answer, the connection is closed."""
 
     def serve(peer: Peer) -> None:
-        peer.let_in()
-        sids: dict[bytes, bytes] = {}
-        while True:
-            verb, *words = peer.expect(b"\r\n").split()
-            if verb == b"SUB":
-                sids[words[0].rpartition(b".")[0]] = words[-1]
-            elif verb == b"PING":
-                peer.send(b"PONG\r\n")
-            elif verb in (b"PUB", b"HPUB"):
-                data = peer.take(int(words[-1]) + 2)
-                if verb == b"PUB":
-                    said: bytes | None = api_answer("STREAM.INFO", {"created": "c", "config": CONFIG, "state": STATE})
-                else:
-                    said = answer(data[: int(words[2])])
-                if said is None:
-                    return
-                reply = words[1]
-                to = b"%b %b" % (reply, sids[reply.rpartition(b".")[0]])
-                if said == NOBODY:
-                    peer.send(b"HMSG %b %d %d\r\n%b\r\n" % (to, len(said), len(said), said))
-                else:
-                    peer.send(b"MSG %b %d\r\n%b\r\n" % (to, len(said), said))
+        for request in peer.requests():
+            if not request.header:
+                peer.answer(request, api_answer("STREAM.INFO", {"created": "c", "config": CONFIG, "state": STATE}))
+            elif (said := answer(request.header)) is None:
+                return
+            elif said == NOBODY:
+                peer.answer(request, b"", said)
+            else:
+                peer.answer(request, said)
 
     return serve
 

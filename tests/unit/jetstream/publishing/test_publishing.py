@@ -99,43 +99,29 @@ class Stream:
         return StoredIds(byte_strings([row.encode() for row in self.stored[sequence:]]), "")
 
     def serve(self, peer: Peer) -> None:
-        peer.let_in()
-        sids: dict[bytes, bytes] = {}
-        while True:
-            verb, *words = peer.expect(b"\r\n").split()
-            if verb == b"SUB":
-                sids[words[0].rpartition(b".")[0]] = words[-1]
-            elif verb == b"PING":
-                peer.send_soon(b"PONG\r\n")
-            elif verb in (b"PUB", b"HPUB"):
-                data = peer.take(int(words[-1]) + 2)[:-2]
-                body = data[int(words[-2]) :] if verb == b"HPUB" else data
-                subject, reply = words[0], words[1]
-                sid = sids[reply.rpartition(b".")[0]]
-                if subject.startswith(b"$JS.API.STREAM.INFO"):
-                    answers = [(b"", self._info())]
-                elif subject.startswith(b"$JS.API.STREAM.MSG.GET"):
-                    answers = [(b"", self._message(json.loads(body)["seq"]))]
-                elif self._cut_after == 0:
-                    self._cut_after = None
-                    peer.flush()
-                    peer.connection.shutdown(socket.SHUT_WR)
-                    peer.wait_for_close()
-                    return
-                else:
-                    self._cut_after = None if self._cut_after is None else self._cut_after - 1
-                    answers = self._take(body.decode(), verb == b"HPUB")
-                for header, payload in answers:
-                    sizes = b"%d " % len(header) if header else b""
-                    line = b"MSG %b %b %b%d\r\n" % (reply, sid, sizes, len(header) + len(payload))
-                    peer.send_soon((b"H" if header else b"") + line + header + payload + b"\r\n")
-                if self._stale_after == len(self.stored):
-                    self._stale_after = None
-                    peer.flush()
-                    peer.send(b"-ERR 'Stale Connection'\r\n")
-                    peer.connection.shutdown(socket.SHUT_RDWR)
-                    self.left.set()
-                    return
+        for request in peer.requests():
+            if request.subject.startswith(b"$JS.API.STREAM.INFO"):
+                answers = [(b"", self._info())]
+            elif request.subject.startswith(b"$JS.API.STREAM.MSG.GET"):
+                answers = [(b"", self._message(json.loads(request.payload)["seq"]))]
+            elif self._cut_after == 0:
+                self._cut_after = None
+                peer.flush()
+                peer.connection.shutdown(socket.SHUT_WR)
+                peer.wait_for_close()
+                return
+            else:
+                self._cut_after = None if self._cut_after is None else self._cut_after - 1
+                answers = self._take(request.payload.decode(), bool(request.header))
+            for header, payload in answers:
+                peer.answer(request, payload, header)
+            if self._stale_after == len(self.stored):
+                self._stale_after = None
+                peer.flush()
+                peer.send(b"-ERR 'Stale Connection'\r\n")
+                peer.connection.shutdown(socket.SHUT_RDWR)
+                self.left.set()
+                return
 
     def _info(self) -> bytes:
         last = len(self.stored)

@@ -174,7 +174,7 @@ def read_offsets(text: str) -> Offsets:
 
 
 _CONSUMER = "consumer:"
-_OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
+_OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "first", "from", "earliest", "waits_for"}
 
 
 def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:

@@ -959,7 +959,7 @@ class Shuffle:
 def _short(offset: str) -> str:
     """Return an offset for the story."""
     return ", ".join(
-        f"{name} up to {entry['next'] - 1}" + (f" from {entry['from']}" if "from" in entry else "")
+        f"{name} up to {entry['next'] - 1}" + (f" from {entry['first']}" if "first" in entry else "")
         for name, entry in json.loads(offset).items()
     )
 

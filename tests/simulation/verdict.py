@@ -18,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_nats.errors import DataLossError, NatsError
+from spark_nats.kinds.streams.read.planning import SeveralRanges
 from spark_nats.options.values import read_duration
 from tests.simulation.store import Stored, matcher
 from tests.simulation.world import EPOCH
@@ -602,9 +603,9 @@ def _check_replays(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatc
         for run, cut in zip(runs, plans, strict=True):
             reading = [each for each in run.attempts if each.rows or (each in run.read)]
             for each in reading:
-                for (_, before, _), (_, after, _) in pairwise(each.rows):
-                    if after <= before:
-                        found.append(f"micro-batch {number}: sequence {after} came behind {before} in a partition")
+                for (name, before, _), (other_name, after, _) in pairwise(each.rows):
+                    if name == other_name and after <= before:
+                        found.append(f"micro-batch {number}: sequence {after} came after {before} in a partition")
                 if each.partition < len(cut):
                     attempts[cut[each.partition]].append(each)
         for place, tried in attempts.items():
@@ -619,16 +620,19 @@ def _check_replays(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatc
                 more = [row for row in rows - base if is_kept(row, other)]
                 fewer = [row for row in base - rows if is_kept(row, whole[-1])] if other.done else []
                 if (more or fewer) and not shared:  # what others take from a queue is gone for all
+                    ranges = "; ".join(_few([str(each[:3]) for each in place]))
                     found.append(
-                        f"micro-batch {number}, {place[:3]}: another attempt had other rows: "
+                        f"micro-batch {number}, {ranges}: another attempt had other rows: "
                         f"{[row[:2] for row in sorted(more)[:3]]} more, {[row[:2] for row in sorted(fewer)[:3]]} fewer"
                     )
     return found
 
 
-def _plan_of(run: MicroBatch) -> list[tuple[Any, ...]]:
-    ranges = [pickle.loads(each) for each in run.partitions]
-    return [(each.stream, each.start, each.end, each.filters, each.created) for each in ranges]
+def _plan_of(run: MicroBatch) -> list[tuple[tuple[Any, ...], ...]]:
+    """Return the ranges of each partition."""
+    partitions = [pickle.loads(each) for each in run.partitions]
+    ranges = [each.ranges if isinstance(each, SeveralRanges) else (each,) for each in partitions]
+    return [tuple((each.stream, each.start, each.end, each.filters, each.created) for each in pack) for pack in ranges]
 
 
 def _check_rows(
@@ -719,7 +723,7 @@ def _was_passed(committed: list[MicroBatch], stream: str, sequence: int, since: 
     """Tell whether a micro-batch that is done has read past a sequence after a time."""
     for run in committed:
         end = json.loads(run.end).get(stream, {})
-        if end.get("from", 0) <= sequence < end.get("next", 0) and any(
+        if end.get("first", 0) <= sequence < end.get("next", 0) and any(
             each.ended is not None and each.ended > since for each in run.read
         ):
             return True

@@ -375,13 +375,15 @@ def consumed(draw: Draw) -> None:
 
 
 def several(draw: Draw) -> None:
-    """Several streams, named or by a pattern."""
-    count = draw.random.randint(2, 4)
+    """Several streams, named or by a pattern; sometimes forty, whose ranges share partitions."""
+    count, most = draw.random.randint(2, 4), 100
+    if random.Random(f"{draw.plan.seed} many").random() < 0.1:  # dice of its own, so that the rest stays what it was
+        count, most = 40, 25
     names = [f"T_{i}" for i in range(count)]
     for name in names:
         draw.stream(name, [f"{name.lower()}.>"])
-        draw.publisher(f"p{name}", name, [f"{name.lower()}.a"], draw.random.randint(20, 100))
-    streams = {"streamPattern": "T_[0-9]"} if draw.random.random() < 0.4 else {"stream": ",".join(names)}
+        draw.publisher(f"p{name}", name, [f"{name.lower()}.a"], draw.random.randint(20, most))
+    streams = {"streamPattern": "T_[0-9]+"} if draw.random.random() < 0.4 else {"stream": ",".join(names)}
     write = None
     if draw.random.random() < 0.4:
         draw.stream("OUT", ["out.>"])

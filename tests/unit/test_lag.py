@@ -56,7 +56,7 @@ def test_one_micro_batch_says_how_far_and_how_fast() -> None:
 
 def test_rates_are_those_of_the_last_micro_batches_waiting_included() -> None:
     lag = lag_of(
-        micro_batch(0, 0, None, {"S": {**offset(S=101)["S"], "since": 1, "from": 1}}, offset(S=1001)),
+        micro_batch(0, 0, None, {"S": {**offset(S=101)["S"], "since": 1, "first": 1}}, offset(S=1001)),
         micro_batch(1, 10, offset(S=101), offset(S=201), offset(S=1051)),
         micro_batch(2, 20, offset(S=201), offset(S=301), offset(S=1101)),
     )
@@ -120,7 +120,7 @@ def test_a_query_that_has_no_need_to_wait_catches_up() -> None:
 
 
 def test_a_stream_that_was_made_again_begins_anew() -> None:
-    other = {"S": {"created": "2026-11-02T00:00:01Z", "next": 11, "since": 1, "from": 1}}
+    other = {"S": {"created": "2026-11-02T00:00:01Z", "next": 11, "since": 1, "first": 1}}
     lag = lag_of(
         micro_batch(0, 0, offset(S=1), offset(S=1001), offset(S=1100)),
         micro_batch(1, 1, offset(S=1001), other, other),

@@ -120,7 +120,7 @@ def test_a_query_of_which_no_micro_batch_has_ended_is_where_it_begins(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.x", [b"x"] * 20)
-    offset = position(nats_py, unique, 11, **{"since": 6, "from": 6})
+    offset = position(nats_py, unique, 11, **{"since": 6, "first": 6})
     status, stream = lag(nats_server, write_checkpoint(tmp_path / "c", offset, ended=0), capsys)
     assert (status, stream["next"], stream["behind"]) == (0, 6, 15)
     assert main(["lag", "--checkpoint", str(tmp_path / "c"), "--servers", nats_server.url]) == 0
@@ -175,7 +175,7 @@ def test_a_query_that_waits_for_more_is_not_said_to_catch_up(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.x", [b"x"] * 20)
-    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6, **{"since": 1, "from": 1}))
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6, **{"since": 1, "first": 1}))
     _, stream = lag(nats_server, checkpoint, capsys)
     assert (stream["behind"], stream["waits_for"]) == (15, None)
     assert stream["catch_up"] is not None

@@ -20,7 +20,7 @@ from spark_nats.protocol.subjects import name_violation
 MADE = "2026-11-01T08:00:00Z"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1795000000000,"conf":{}}'
 OFFSET: dict[str, Any] = {
-    "ORDERS": {"created": MADE, "next": 81, "since": 41, "from": 43},
+    "ORDERS": {"created": MADE, "next": 81, "since": 41, "first": 43},
     "PAYMENTS": {"created": MADE, "next": 8, "earliest": True},
 }
 LAST = f"v1\n{HEAD}\n{json.dumps(OFFSET)}"
@@ -52,8 +52,8 @@ DAMAGED = {
     "true": (offset(next=True), "'next' is not an integer from 1 to 2^64 - 1"),
     "zero": (offset(next=0), "'next' is not an integer from 1 to 2^64 - 1"),
     "a text": (offset(next="81"), "'next' is not an integer from 1 to 2^64 - 1"),
-    "below zero": (offset(**{"since": -1, "from": 1}), "'since' is not an integer from 1 to 2^64 - 1"),
-    "no beginning": (offset(since=1), "'from' is not an integer from 1 to 2^64 - 1"),
+    "below zero": (offset(**{"since": -1, "first": 1}), "'since' is not an integer from 1 to 2^64 - 1"),
+    "no beginning": (offset(since=1), "'first' is not an integer from 1 to 2^64 - 1"),
     "no time": (offset(created=5), "'created' is not a text"),
     "a wildcard": (
         json.dumps({"ORDERS.>": {"created": MADE, "next": 1}}),
@@ -103,7 +103,7 @@ def test_a_progress_that_says_nothing_is_none_of_ours() -> None:
         assert offset_of(document) is None
 
 
-@pytest.mark.parametrize("entry", [{"next": 81.7}, {"next": True}, {"since": "1", "from": 1}])
+@pytest.mark.parametrize("entry", [{"next": 81.7}, {"next": True}, {"since": "1", "first": 1}])
 def test_a_query_does_not_go_on_at_what_is_no_sequence(entry: dict[str, Any]) -> None:
     with pytest.raises(NatsError, match="is not one of this source"):
         from_json({"ORDERS": {"created": MADE, "next": 81, **entry}})

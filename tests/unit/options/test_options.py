@@ -47,7 +47,7 @@ def test_offsets_are_words_or_json():
     assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": StreamOffset(1200)}
     assert read(startingOffsets='{"ORDERS": {"next": 7}}').starting == {"ORDERS": StreamOffset(7)}
     of_checkpoint = (
-        '{"ORDERS": {"created": "C", "next": 7, "timestamp": "1970-01-01T00:00:01Z", "since": 3, "from": 3}}'
+        '{"ORDERS": {"created": "C", "next": 7, "timestamp": "1970-01-01T00:00:01Z", "since": 3, "first": 3}}'
     )
     assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": StreamOffset(7, "C", 10**9)}
     assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}

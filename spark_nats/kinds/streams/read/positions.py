@@ -6,8 +6,9 @@ sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 12
 ``earliest``.
 
 The offset that ends a micro-batch also holds where that micro-batch begins: ``since``, where the query was, and
-``from``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
-after any restart, is planned from Spark's checkpoint alone, and has the same partitions.
+``first``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
+after any restart, is planned from Spark's checkpoint alone, and has the same partitions. Earlier versions wrote
+``from`` instead of ``first``, and planned a partition for each range.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Batch(NamedTuple):
         if self.end.time is not None:
             entry["timestamp"] = text_of(self.end.time)
         if self.since is not None:
-            entry |= {"since": self.since, "from": self.first}
+            entry |= {"since": self.since, "first": self.first}
         if self.end.earliest:
             entry["earliest"] = True
         return entry
@@ -62,7 +63,9 @@ class Batch(NamedTuple):
         Raises:
             AttributeError, TypeError, ValueError: this package has not written the entry.
         """
-        since, first = (sequence_at(entry, "since"), sequence_at(entry, "from")) if "since" in entry else (None, None)
+        since = first = None
+        if "since" in entry:
+            since, first = sequence_at(entry, "since"), sequence_at(entry, "from" if "from" in entry else "first")
         time = time_at(entry, "timestamp") if "timestamp" in entry else None
         end = Position(string_at(entry, "created"), sequence_at(entry, "next"), time, entry.get("earliest") is True)
         return cls(since, end.next if first is None else first, end)

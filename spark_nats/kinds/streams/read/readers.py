@@ -68,6 +68,10 @@ class _RangesReader:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         return mark_small_partitions(cuts, memory.sizes)
 
+    def _packed(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange | SeveralRanges]:
+        fewest, most = self._options.min_partitions, self._options.max_records_per_partition
+        return packed(self._cut(ranges, memory), fewest, most)
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
@@ -171,8 +175,7 @@ class NatsReader(_RangesReader, DataSourceReader):
             with suggesting_names(js, self._options.streams):
                 ranges = bounds.batch(Look(js, self._options, memory))
         if limit is None or not ranges:
-            fewest, most = self._options.min_partitions, self._options.max_records_per_partition
-            partitions = packed(self._cut(ranges, memory), fewest, most)
+            partitions = self._packed(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
             return with_servers(partitions, self._options.connection)
         first = SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
@@ -222,7 +225,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         if found.size:
             self._pace.planned()
         self._reach = found.reach
-        self._planned = end = to_json(found.end)
+        self._planned = end = start if found.end == begin else to_json(found.end)
         self._memory.expects_more = end != start
         if end == start and self._target is None:
             until = self._pace.waits_until if found.waits else math.inf
@@ -267,9 +270,10 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
         planning = planned(begin, stop, self._options.filters, rewritten)
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
-        cuts = self._cut(ranges, self._memory)
-        _log_plan("micro-batch", planning, len(cuts), self._reach)
-        return with_servers(cuts, self._options.connection)
+        apart = any("from" in entry for entry in end.values())
+        partitions = self._cut(ranges, self._memory) if apart else self._packed(ranges, self._memory)
+        _log_plan("micro-batch", planning, len(partitions), self._reach)
+        return with_servers(partitions, self._options.connection)
 
     def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
         """Ask the server, and wait while it cannot be reached."""

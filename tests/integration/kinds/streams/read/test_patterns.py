@@ -90,6 +90,39 @@ def test_the_small_streams_of_a_batch_share_a_partition(nats_server: Server, nat
         assert found(read_partitions(pickle.dumps(reader), planned)) == expected
 
 
+def test_the_small_streams_of_a_micro_batch_share_a_partition_whoever_plans_it(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    names = [f"{unique}_{i}" for i in range(6)]
+    make(nats_py, *names[:5], messages=3)
+    reading = query(nats_server, f"{unique}_.*", {}, minPartitions=2).reader
+    end = reading.latestOffset({}, reading.getDefaultReadLimit())
+    planned = reading.partitions({}, end)
+    assert len(planned) == 3
+    assert found(read_partitions(pickle.dumps(reading), planned)) == [
+        (f"T_{i}", n) for i in range(5) for n in (1, 2, 3)
+    ]
+    make(nats_py, names[5], messages=3)
+    replaying = query(nats_server, f"{unique}_.*", {}, minPartitions=2).reader
+    assert replaying.partitions({}, end) == planned
+
+
+def test_a_micro_batch_that_an_earlier_version_has_planned_has_a_partition_for_each_stream(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    names = [f"{unique}_{i}" for i in range(5)]
+    make(nats_py, *names, messages=3)
+    reading = query(nats_server, f"{unique}_.*", {}, minPartitions=2).reader
+    end = reading.latestOffset({}, reading.getDefaultReadLimit())
+    earlier = {name: {"from" if key == "first" else key: value for key, value in end[name].items()} for name in end}
+    planned = reading.partitions({}, earlier)
+    assert [partition.stream for partition in planned] == names
+    assert found(read_partitions(pickle.dumps(reading), planned)) == [
+        (f"T_{i}", n) for i in range(5) for n in (1, 2, 3)
+    ]
+    assert reading.latestOffset(earlier, reading.getDefaultReadLimit()) == earlier
+
+
 def test_what_a_shared_partition_cannot_read_fails_its_task_and_is_named(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -420,10 +453,11 @@ def test_thousands_of_streams_are_one_read(server_factory: ServerFactory) -> Non
         reading = query(server, "S.*", startingOffsets="earliest", maxOffsetsPerTrigger=count)
         end = reading.reader.latestOffset(reading.offset, reading.reader.getDefaultReadLimit())
         partitions = reading.reader.partitions(reading.offset, end)
-        assert [partition.stream for partition in partitions] == [f"S{i:04}" for i in range(count)]
-        assert found(read_partitions(pickle.dumps(reading.reader), partitions[::300])) == [
-            (f"S{i:04}", 1) for i in range(0, count, 300)
+        assert [each.stream for shared in partitions for each in shared.ranges] == [f"S{i:04}" for i in range(count)]
+        assert found(read_partitions(pickle.dumps(reading.reader), partitions)) == [
+            (f"S{i:04}", 1) for i in range(count)
         ]
+        assert len(partitions) < 20
 
 
 # In a cluster

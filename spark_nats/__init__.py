@@ -1,7 +1,7 @@
 """The PySpark connector for NATS.
 
 Spark users read and write ``format("nats")``; the README has examples. Without Spark, ``spark_nats.client`` is a NATS
-connection that reads and writes whole Arrow columns, and ``spark_nats.jetstream`` reads and publishes streams.
+connection that reads and writes whole Arrow columns, and ``spark_nats.jetstream`` reads and writes streams.
 """
 
 from importlib import import_module

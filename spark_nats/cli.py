@@ -132,7 +132,7 @@ def _options(parsed: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports a wrong argument in one line, without the usage, which takes pages here."""
+    """A parser that reports a wrong argument in two lines, without the usage, which takes pages here."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)  # else a typing error passes for another option
@@ -237,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--keep",
         action="store_true",
-        help="keep the streams, and a server that was started until Ctrl-C, to look at them",
+        help="keep the streams, and until Ctrl-C a server that was started, to look at them",
     )
     demo.set_defaults(run=_demo)
     return parser

@@ -40,7 +40,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Parsed here: so load() and start() fail, not the first action, and the driver reads the files of the options.
+        # Parsed here, so that load() and start() fail before any action, and the driver reads the options' files.
         self._settings = parse(options)
 
     @classmethod

@@ -55,15 +55,15 @@ def find_binary() -> Path:
 
 
 class NatsServer:
-    """A private nats-server on a free loopback port, ready when :meth:`start` or ``with`` returns.
+    """A private nats-server on a free loopback port, ready once :meth:`start` returns or the ``with`` block begins.
 
     The server picks its own ports, so any number can run at once. It stops when the ``with`` block or this process
     ends, even if this process is killed. A restarted server keeps its port; it keeps its data too if it has a
     ``store_dir``, or if it ended by itself or by :meth:`kill`.
 
     Args:
-        config: More configuration, in the syntax of nats-server's configuration file. The address, the ports and the
-            store directory are set here and override those in the configuration.
+        config: More configuration, in the syntax of nats-server's configuration file. The client address and port, the
+            monitoring port and, with ``jetstream``, the store directory are set here and override it.
         jetstream: Whether to enable JetStream.
         port: A fixed client port, or None for a free one.
         store_dir: The directory for JetStream's streams, created if missing and never removed. None means a temporary

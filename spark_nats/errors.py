@@ -1,7 +1,7 @@
-"""Every error of this package that users see, in one tree under :class:`NatsError`.
+"""The errors of this package that users see, in one tree under :class:`NatsError`; :mod:`.embedded` adds its own.
 
-The text of an error names the problem, the value and the remedy, and contains no secret. An error with a counterpart in
-the standard library also derives from that, so that ``except TimeoutError`` and ``except ConnectionError`` work.
+The text of an error names the problem, the value and the remedy, and contains no secret. Some errors also derive from
+one of the standard library, so that ``except TimeoutError`` and ``except ConnectionError`` work.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return a copy with another message; a message with a condition also replaces the condition and the hints."""
+        """Return a copy with another message; a condition in it replaces condition and hints, not ``transient``."""
         error = copy.copy(self)
         error.args = (with_text(self.args[0], message),)
         if isinstance(message, ConditionText):
@@ -68,7 +68,7 @@ class NatsError(Exception):
         return error
 
     def with_code(self) -> Self:
-        """Return a copy with the code of the condition, if any, before the sentence, as in Spark's own errors."""
+        """Return a copy with the code before the sentence, as in Spark's errors; without a condition, itself."""
         said = self.args[0]
         return self.with_context(said.with_code).advising(*self.hints) if isinstance(said, ConditionText) else self
 

@@ -54,8 +54,8 @@ class StreamLag:
         stream: the stream's name.
         next: the next sequence that the query reads.
         end: the sequence after the last message for the query; ``next`` when unknown.
-        behind: the number of unread messages, or a maximum where the server cannot count them. Without an answer of the
-            server, the number of unread sequences, including those of deleted messages and of other subjects.
+        behind: the number of unread messages, or a maximum where the server cannot count them; 0 if the stream has lost
+            its end. If it is gone or was not asked about: unread sequences, with deleted messages and other subjects.
         rate: sequences per second that the query reads, over the last micro-batches; None when unknown.
         arriving: sequences per second by which the stream grows; None when unknown.
         catch_up: seconds until the query has caught up at these rates, where an unknown ``arriving`` counts as 0; 0 if

@@ -27,7 +27,7 @@ class Measure(NamedTuple):
 
     @property
     def in_prometheus(self) -> str:
-        """The name in Prometheus, with the unit if seconds or bytes; exporters append ``_total`` to counters."""
+        """The name in Prometheus, with the unit if it is seconds or bytes; exporters add ``_total`` to counters."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit
 
@@ -61,9 +61,9 @@ MAX_AGE = Measure(
 BLOCKED = Measure(
     "spark_nats.lag.blocked", "", "1 when the query cannot continue without a loss, or at all; 0 when nothing is wrong."
 )
-ASKED = Measure("spark_nats.lag.timestamp", "s", "When it was found out how far the query is behind, since 1970.")
+ASKED = Measure("spark_nats.lag.timestamp", "s", "When the lag was determined, in seconds since 1970.")
 BATCH = Measure("spark_nats.batch.number", "", "The query's last micro-batch that has ended; -1 when none has.")
-BATCH_ENDED = Measure("spark_nats.batch.timestamp", "s", "When the query's last micro-batch ended, since 1970.")
+BATCH_ENDED = Measure("spark_nats.batch.timestamp", "s", "When the last micro-batch ended, in seconds since 1970.")
 
 OF_STREAMS: tuple[tuple[Measure, Callable[[StreamLag], float | None]], ...] = (
     (BEHIND, lambda lag: lag.behind),
@@ -97,12 +97,12 @@ OF_COUNTS = {
     "bad": Measure(
         "spark_nats.written.bad",
         "{row}",
-        "Rows that could not be sent, and were left out or stored in the stream for such rows.",
+        "Rows that could not be sent or that the server refused, and were left out or stored in another stream.",
     ),
     "reconnects": Measure(
         "spark_nats.written.reconnects",
         "{reconnect}",
-        "How often tasks that write had lost a connection, or could make none at once.",
+        "How often tasks that write lost a connection, or could not connect at first, and continued on another.",
     ),
 }
 """The counters of the sink, by the fields of :class:`~spark_nats.kinds.streams.write.tasks.Counts`."""

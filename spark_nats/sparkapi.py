@@ -110,7 +110,7 @@ def makes_a_table(context: TaskContext) -> bool:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark takes rows; timestamps are in UTC."""
+    """Return the Arrow schema in which Spark takes rows; timestamps are in UTC, which PySpark 4.2 has to be told."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     converted: pa.Schema = to_arrow_schema(schema, timezone="UTC") if HAS_READ_LIMITS else to_arrow_schema(schema)

@@ -6,8 +6,8 @@ It works without Spark::
         subscription = connection.subscribe("orders.>")
         messages = connection.next(subscription, timeout=1.0)
 
-with :func:`spark_nats.options.connection_options`. Each name is imported at its first use, because a process that only
-reads options needs few of them.
+:func:`spark_nats.options.connection_options` makes the settings of a connection. Each name of this package is imported
+at its first use, because a process that only reads options needs few of them.
 """
 
 from importlib import import_module

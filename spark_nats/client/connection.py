@@ -42,7 +42,7 @@ class Connection(Link):
             new work belongs on another server.
 
     Raises:
-        OSError: no server listens on the address, its name is unknown, or it did not answer in ``connect_timeout``.
+        OSError: no server listens on the address, the host is unknown, or nobody answered in ``connect_timeout``.
         NatsError: the handshake failed, or a proxy does not connect to the server.
     """
 

@@ -15,11 +15,11 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 
 
 def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
-    """Connect to the first of ``options.servers``, with discovery also of the announced ones, that accepts the login.
+    """Try ``options.servers`` and, with discovery, the announced ones; return a connection to one that lets us log in.
 
     The order is random, so that the tasks of a query do not all connect to the same server (ADR-40). Servers that this
-    machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others, and last
-    the server to which a connection was just ``lost``, if any.
+    machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others. The
+    server to which a connection was just ``lost``, if any, is tried last.
 
     Raises:
         AuthorizationError: a server refused the credentials, and no other server could be reached or accepted them.

@@ -2,7 +2,7 @@
 
 There is no thread. A call that waits for something (an answer, a PONG, messages, room to send) receives all bytes that
 arrive during the wait, answers PING, keeps INFO, and delivers messages to their subscriptions. The call that receives
-an ``-ERR`` raises it.
+an ``-ERR`` raises it; only :meth:`Link.check` leaves it to the next send or wait, unless the connection is closed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings of a connection, as plain values that any executor can use.
 
-There are no defaults here: :mod:`spark_nats.options` has them, and :func:`spark_nats.options.connection_options` makes
-these settings from a few texts.
+Only :class:`TlsOptions` has defaults here. All others are in :mod:`spark_nats.options`, where
+:func:`~spark_nats.options.connection_options` makes the settings of a connection from a few texts.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ class RetryOptions:
     timeout: float  # limit of retries without success; 0 to try once
     wait: float  # before the second attempt to connect; doubled for each further one, up to ``retrying.MAX_WAIT``
     jitter: float  # maximum addition to the first wait, so that tasks do not reconnect in step
-    attempts: int | None  # maximum attempts to connect in a row; None for no limit
+    attempts: int | None  # maximum attempts to connect again, in a row; None for no limit

@@ -29,7 +29,7 @@ from spark_nats.errors import (
     ServerError,
 )
 
-MAX_TASK_RECONNECTS = 60  # maximum attempts to connect in a row in a task, unless its options set another number
+MAX_TASK_RECONNECTS = 60  # maximum attempts to connect again, in a row, in a task whose options set no number
 
 
 class _Pool:
@@ -119,9 +119,9 @@ os.register_at_fork(after_in_child=_start_empty)
 
 @contextlib.contextmanager
 def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connection]:
-    """Lend an idle connection, or a new one when there is none.
+    """Lend an idle connection, or a new one when there is none; raise NatsError when none can be made.
 
-    The connection is kept afterwards. After an error of the borrower its state is unknown, so it is closed.
+    The connection is kept afterwards. After an error of the borrower, the connection is closed: its state is unknown.
 
     Args:
         options: the settings of the connection.
@@ -188,7 +188,7 @@ class Lease:
         return self.connection
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
-        """Return the answer to a question, which is retried while its error may pass; else raise the error.
+        """Return the answer to a question; ask again while its error may pass, else raise the error.
 
         After an error of the JetStream API, unless JetStream is unavailable, the retry uses the same connection.
         """

@@ -52,7 +52,7 @@ class CorePublisher:
     """A publisher of rows to core NATS, over a leased connection.
 
     It keeps a few parts of rows that the server is not known to have processed. When the connection is lost, it sends
-    them again over another one: some may then be delivered twice, as after a restart of the task. When the retries
+    them again over another one: some may then be delivered twice, as after a new attempt of the task. When the retries
     fail, or the server refuses a row, NatsError reports how many rows were processed and how many were sent. The
     publisher calls ``on_processed`` each time that the server has processed more rows.
     """

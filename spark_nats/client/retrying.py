@@ -133,9 +133,9 @@ def _refusals_in(error: NatsError) -> set[str]:
 
 
 def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, established: bool) -> Result:
-    """Return the result of an action, with retries by :class:`Retries`, which has the other arguments.
+    """Return the result of an action, retried by :class:`Retries`, where the other arguments are described.
 
-    The log has a line when retries begin and a line when they succeed. An error that has not passed in time is raised.
+    The log says when retries begin and succeed. An error that cannot pass, or has not passed in time, is raised.
     """
     retries = Retries(options, what, established=established)
     while True:
@@ -150,7 +150,7 @@ def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, 
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubling waits for one event, without the judgement of errors that :class:`Retries` has.
+    """Doubling waits for one event; unlike :class:`Retries`, they do not depend on errors.
 
     Attributes:
         first: seconds of the first wait.

@@ -46,7 +46,7 @@ class Server:
     def announced(self, url: str, tls: bool) -> Server | None:
         """Return a server that this one announces by host and port in ``url``; None when ``url`` is invalid.
 
-        It demands TLS if this server does or ``tls``: INFO came through TLS. It has this server's login and path.
+        It demands TLS if this server does, or if INFO came through TLS (``tls``). It has this server's login and path.
         """
         try:
             found = _parse(url)
@@ -83,7 +83,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address that a host is; None when it is a name."""
+    """Return a host as an IP address; None when it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

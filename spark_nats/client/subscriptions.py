@@ -68,7 +68,7 @@ class Subscriptions:
     def deliver(self, messages: Messages) -> None:
         """Deliver messages to their subscriptions; drop those of subscriptions that have ended.
 
-        Raises ProtocolError for an id that no subscription has ever had.
+        Raises ProtocolError for an id that no subscription has ever had, and as :meth:`Subscription.put` does.
         """
         sids = messages.sids()
         if sids.min() < 1 or sids.max() >= self._next:

@@ -123,7 +123,7 @@ class Transport:
     def wait(self, deadline: float, to_write: bool = False) -> bool:
         """Wait until the socket is readable; return False when the deadline passes first.
 
-        With ``to_write``, and while bytes of the layers are unsent, a writable socket ends the wait too. While a layer
+        With ``to_write``, or while bytes of the layers are unsent, a writable socket ends the wait too. While a layer
         may hold received bytes, there is no wait.
         """
         if self._in_layer:

@@ -191,8 +191,8 @@ class WebSocketLayer(Layer):
     def decode(self) -> bytes | None:
         """Return all decoded bytes; None when the server has closed the connection.
 
-        Raises OSError for an invalid frame, for text, for a message of more than :data:`MAX_UNPACKED` bytes, and when
-        the server ends the WebSocket.
+        Raises OSError for an invalid frame, for text, for a message that decompresses to more than
+        :data:`MAX_UNPACKED` bytes, and when the server ends the WebSocket.
         """
         if self._error is None:
             for event in self._events():

@@ -1,12 +1,12 @@
 """The subcommands of ``spark-nats`` besides the demonstration."""
 
 READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", "write", "exact", "compare", "create"
-"""Rows of the table of permissions in docs/login.md: reading a stream, a KV bucket or core NATS, with the options
-``consume`` and ``peek`` too; writing to it; a streaming write to a stream with ``deduplicate=exact``; one to a bucket
+"""Rows of the table of permissions in docs/login.md: reading a stream, a KV bucket or core NATS; reading a stream with
+``consume`` or with ``peek``; writing; a streaming write to a stream with ``deduplicate=exact``; any write to a bucket
 with ``expected_revision``; and ``createStream`` or ``createBucket``."""
 ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
 OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
 OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
 
 LOOK_AGAIN = 1.0
-"""Seconds between two requests for the state of streams, which show how fast they grow."""
+"""Seconds between two requests for the state of streams; the difference shows how fast the streams grow."""

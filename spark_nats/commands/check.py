@@ -61,7 +61,7 @@ def check(settings: Settings) -> Report:
             stream, subject or bucket is named, all streams are checked.
 
     Raises:
-        OptionError: one of these is not for a bucket, or only for one.
+        OptionError: ``subject`` is invalid or set with a bucket, or ``keys`` is set without one.
         NatsError: no server accepts the login, the connection was lost, or a PING was not answered.
     """
     kind = BUCKETS if "bucket" in settings.given else STREAMS
@@ -100,7 +100,7 @@ class _Check:
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._patience = settings.retries.timeout
         self._state_bucket = str(options_of(WriteOptions)["state_bucket"].value(given, streaming=True))
-        self._unmatched_subjects: tuple[str, ...] = ()  # of the subjects, those that no message of the streams can have
+        self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no message of the streams can have
         self._problems: list[str] = []
 
     def run(self) -> Report:

@@ -29,7 +29,7 @@ class Ability:
     """Whether a user may do something."""
 
     to: str  # the activity, one of :data:`~spark_nats.commands.ACTIVITIES`
-    possible: bool | None  # whether the user may; None when that is not known
+    possible: bool | None  # whether the user may and nothing else is in the way; None when that is not known
     lacks: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
     unknown: tuple[str, ...]  # what may or may not be allowed
     obstacle: str = ""  # what else is in the way; empty when nothing is

@@ -13,7 +13,7 @@ _IN_LABELS = str.maketrans({**_ESCAPES, '"': r"\""})
 
 
 def exposition(found: Found) -> str:
-    """Return the lag of a query as gauges; an unknown value has no line."""
+    """Return the lag of a query as gauges; a value that is None has no line."""
     checkpoint, lag = found
     query = {QUERY: lag.query}
     ended = checkpoint.samples[-1].ended if lag.batch >= 0 else None

@@ -40,12 +40,12 @@ class StreamChecked:
     retention: str = ""  # `limits`, `interest` or `workqueue`
     subjects: tuple[str, ...] = ()  # what it listens on
     first_sequence: int = 0  # sequence of its first message; `last_sequence + 1` when it is empty
-    last_sequence: int = 0  # sequence of the last message that it has ever stored; 0 when there was none
+    last_sequence: int = 0  # sequence of the last message that it has ever stored; without one, 0 or `first_seq - 1`
     first_time: datetime | None = None  # when its first message was stored; None when it is empty
     last_time: datetime | None = None  # when the message `last_sequence` was stored; None when there was none
     messages: int = 0  # number of its messages
     bytes: int = 0  # bytes that its messages take
-    rate: float = 0.0  # messages a second that it stored during the check
+    rate: float = 0.0  # messages a second that it stored during the check; 0 also when that is unknown
     storage: str = ""  # `file` or `memory`
     replicas: int = 0  # number of its replicas
     persist_mode: str = ""  # `default`, or `async`: the server writes a message to the file after acknowledging it
@@ -88,7 +88,7 @@ class Report:
         """Return the failures of the check as sentences.
 
         Args:
-            required: the activities that must be possible with each stream, or with the subjects of core NATS.
+            required: the activities that must be possible wherever the report has them; an unknown one is a failure.
         """
         found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
         abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]

@@ -1,4 +1,4 @@
-"""The conditions of errors and log lines, as data; those of only one kind of query are in its folder.
+"""The conditions of errors and log lines, as data; those of only one kind, or of a command, are in its folder.
 
 Calling a condition puts its values into its sentence: ``raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))``.
 docs/operating.md has the remedies that the sentences do not name.
@@ -89,7 +89,7 @@ def _with_text(text: str, same: ConditionText) -> ConditionText:
 
 
 def with_text(said: str, text: str) -> str:
-    """Return ``text`` as a sentence of the condition of ``said``; unchanged when ``text`` has a condition itself."""
+    """Return ``text`` with the condition of ``said``; unchanged when ``said`` has none or ``text`` has its own."""
     if isinstance(said, ConditionText) and not isinstance(text, ConditionText):
         return _with_text(text, said)
     return text
@@ -110,7 +110,7 @@ class Condition:
         self.hints, self.transient = hints, transient
 
     def __call__(self, /, **parameters: object) -> ConditionText:
-        """Return the sentence with these values; a value that is neither text nor a number is kept as its text."""
+        """Return the sentence with these values; one that is not text, bytes or a number is kept as its text."""
         plain = (str, bytes, int, float)
         kept = {name: it if isinstance(it, plain) else str(it) for name, it in parameters.items()}
         said = ConditionText(self.template.format(**kept))

@@ -97,7 +97,7 @@ def publish(
         orders: the orders to publish.
         stream: the stream that stores them.
         copy: path of the file.
-        stored: called several times with the number of orders that the server has stored.
+        stored: called after each batch with the number of orders that the server has stored so far.
 
     Raises:
         NatsError: a message could not be stored.

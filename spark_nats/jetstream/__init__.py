@@ -1,7 +1,7 @@
 """JetStream: streams, reading them by sequence, acknowledged publishing, KV buckets. Nothing here knows Spark.
 
-Every function with a :class:`JetStream` parameter sends requests, and raises :class:`~spark_nats.errors.NatsError` when
-one fails. Where it raises nothing else, its docstring does not repeat that.
+A function with a :class:`JetStream` parameter may send requests, and raises :class:`~spark_nats.errors.NatsError` when
+one fails. Not every docstring repeats that.
 """
 
 from spark_nats.jetstream.api import JetStream

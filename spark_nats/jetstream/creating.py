@@ -29,7 +29,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 
     Args:
         js: the JetStream API.
-        config: the server's stream configuration; ``name`` is required.
+        config: the server's stream configuration; ``name`` is required. Only a :class:`.RequestedConfig` is compared.
 
     Raises:
         JetStreamError: the server refuses the configuration.

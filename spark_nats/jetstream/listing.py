@@ -39,12 +39,12 @@ class Listed(NamedTuple):
 
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
-    """Return the states of the account's streams, by name; those without a leader at the moment may be missing."""
+    """Return states of the account's streams, in order of name; those without a leader may be missing, or outdated."""
     return [state_in(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
 
 
 def all_streams(js: JetStream) -> list[Listed]:
-    """Return what is reported about all streams of the account, by name."""
+    """Return what is reported about all streams of the account, in the order of their names."""
     return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=partial(_page, "streams")).values())
 
 
@@ -200,7 +200,7 @@ def naming_its_kind(
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:
-    """Return in words which streams there are, the most similar first; those of other kinds if there are no others."""
+    """Return in words which streams there are, the most similar first; buckets and the like only if nothing else is."""
     names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
     near = _nearest(missing, names, 0.6)
     names = near + [name for name in names if name not in near]
@@ -210,7 +210,7 @@ def _listed(missing: str, known: Sequence[str]) -> str:
 
 
 def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
-    """Return the names that are similar to a missing one in any case of letters, the most similar first."""
+    """Return the names that are similar to a missing one, whatever the case of letters, the most similar first."""
     from difflib import get_close_matches  # only here, where time does not matter
 
     by_letters: dict[str, list[str]] = {}

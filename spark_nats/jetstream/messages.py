@@ -97,7 +97,7 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     """Ask questions in one round trip.
 
     Returns:
-        For each what its ``read`` returns, None for a message that does not exist; or the error in its answer.
+        For each what its ``read`` returns, None for a message that does not exist; or its error, also if none answers.
 
     Raises:
         NatsError: the connection failed, or an answer is invalid.

@@ -1,4 +1,4 @@
-"""Identifies a place in a stream by one type, which also recognizes a stream created again or filled again.
+"""Identifies a place in a stream by one type, whose values reveal a stream that was created again or filled again.
 
 A stream that was deleted and created again has another ``created``, so a place in the former stream means nothing in
 it. A stream that has lost its end and was filled again has another message before the place, with another time

@@ -97,7 +97,7 @@ class StreamInfo:
 
     @property
     def allows_direct_gets(self) -> bool:
-        """Whether any replica of the stream can be read without a consumer."""
+        """Whether every replica of the stream answers direct gets, which need no consumer."""
         return self.config.get("allow_direct") is True
 
     @property
@@ -181,7 +181,7 @@ def leader_in(answer: dict[str, Any]) -> str:
 
 
 def check_leader(answer: dict[str, Any], name: str) -> None:
-    """Raise :class:`JetStreamError` if an answer about a stream names no leader that can be believed.
+    """Raise :class:`JetStreamError` if a cluster's answer about a stream names no leader that can be believed.
 
     While a stream has no leader, any server with a replica answers with what that holds: nothing at all when the server
     has just come back with an empty disk. Such an answer names no leader, and is not believed.

@@ -234,7 +234,7 @@ class StreamView:
         )
 
     def saw(self, js: JetStream, info: StreamInfo) -> None:
-        """Note that a stream in this state has its history."""
+        """Note that the history of a stream was found intact when the stream had this state."""
         seen = self._seen.get(info.name)
         busy = seen is None or seen.info.last_time != info.last_time
         self._seen[info.name] = _Seen(_connection(js), info, busy)

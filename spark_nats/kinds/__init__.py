@@ -16,7 +16,7 @@ from spark_nats.kinds.objects import OBJECTS
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.tables import TABLES
 
-# A query is of the last of these kinds that one of its options names, and of core NATS when none names a kind.
+# A query is of the last kind that one of its options names and that it can read or write; else of core NATS.
 KINDS = (
     CORE,
     STREAMS,

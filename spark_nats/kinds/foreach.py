@@ -56,8 +56,8 @@ class NatsForeachWriter:
     the duplicate window stores none twice. Spark calls Python for each row, so this is far slower than the sink.
 
     Args:
-        options: the options of a streaming write, such as ``stream``, with their values; ``deduplicate`` is ``window``
-            unless it is ``false``.
+        options: the options of a streaming write, such as ``stream``, with their values; the default of
+            ``deduplicate`` is ``window``, and ``exact`` is an error.
 
     Raises:
         OptionError: an option is unknown, invalid or not for this writer.
@@ -178,7 +178,7 @@ class _Sending:
                 yield nothing
 
     def _take(self) -> list[Row | None]:
-        """Wait up to :data:`_QUIET` seconds for rows; return those to send together; none if none came."""
+        """Wait up to :data:`_QUIET` seconds for rows; return those to send together, with None after the last row."""
         rows: list[Row | None] = []
         with suppress(Empty):
             rows.append(self._rows.get(timeout=_QUIET))

@@ -15,7 +15,7 @@ from spark_nats.client.options import ConnectionOptions
 class Partition(InputPartition):
     """What one task reads, and which servers the driver knows.
 
-    Tasks get the reader itself in the state before it first connected.
+    Spark gives tasks the reader as it was before it first connected, so each partition brings these servers.
 
     Attributes:
         announced: the servers that were announced to the driver, see :func:`~spark_nats.client.choosing.announced`.

@@ -1,4 +1,4 @@
-"""The form in which errors reach Spark: with their code and the options to check, and with the sentence first.
+"""The form in which errors reach Spark: with their code and the options to check, and shown before any traceback.
 
 :func:`naming_options` wraps every method that Spark calls and that can fail, and requests for users outside of Spark.
 """

@@ -144,8 +144,8 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
     starting_offsets: Offsets = option(
         values.read_offsets,
         "where to begin: `earliest` (the default with `consume`), `latest` or, for each stream in JSON, the first "
-        "sequence, a consumer that has come so far (`consumer:billing`), or an offset copied from a checkpoint, which "
-        "is then compared with what the stream has",
+        "sequence, a consumer (`consumer:billing`: after all that it has acknowledged), or an offset copied from a "
+        "checkpoint, which is then compared with what the stream has",
         default="latest",
         batch_default="earliest",
     )
@@ -173,7 +173,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         return self.starting_timestamp or self.starting_offsets
 
     def starting_at(self, name: str, stream: str) -> Offsets:
-        """Return the ``starting_offsets`` by ``stream``; they are set by the ``name`` of a bucket or object store.
+        """Return ``starting_offsets``; those for ``name``, a bucket or object store, are returned for ``stream``.
 
         Raises:
             OptionError: the offsets are for another name.

@@ -422,7 +422,7 @@ def read_tokens(text: str) -> str:
 
 
 def read_create_stream(text: str) -> bool | RequestedConfig:
-    """Read ``true``, ``false`` or a stream's configuration in JSON; return its durations in nanoseconds."""
+    """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     config = _object_in(text)
@@ -451,7 +451,7 @@ _STORE_FIELDS: dict[str, type] = {
 
 
 def read_create_object_store(text: str) -> dict[str, Any] | None:
-    """Read ``true``, ``false`` or an object store's configuration in JSON; returns as :func:`read_create_bucket`."""
+    """Read ``true``, ``false`` or an object store's configuration in JSON, as :func:`read_create_bucket` does."""
     return _read_create(text, "an object store", _STORE_FIELDS, '{"max_bytes": 1000000000, "replicas": 3}')
 
 

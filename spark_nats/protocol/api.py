@@ -144,7 +144,7 @@ class ApiError(NamedTuple):
 
     @property
     def transient(self) -> Transient:
-        """Whether the error passes by itself: JetStream starts, or a stream or consumer lacks its leader or servers."""
+        """Whether the error passes by itself, as while JetStream starts, or a stream or consumer has no leader."""
         if self.err_code in NOT_READY or (self.code == _UNAVAILABLE and not self.err_code):
             return Transient.ALWAYS
         if self.err_code in NOT_ENABLED or self.code == _UNAVAILABLE:
@@ -182,9 +182,9 @@ def subjects_query(pattern: str) -> dict[str, Any]:
 
 
 def message_query(sequence: int | None, subject: str, whole: bool) -> dict[str, Any]:
-    """Return the body of a request for the first message from a sequence on that matches a filter, or for the last one.
+    """Return the body of a request for the first message that matches a filter from a sequence on, or for the last.
 
-    A ``sequence`` of None requests the last message. Only a ``whole`` message includes its headers.
+    A ``sequence`` of None requests the last match. Only a ``whole`` message includes its headers.
     """
     last = {"last_by_subj": subject}
     what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}

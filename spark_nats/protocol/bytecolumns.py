@@ -48,7 +48,7 @@ def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> Positions:
-    """Return the values of a column of 32 or 64 bit integers that has no nulls."""
+    """Return the values of a column of 32 or 64 bit integers; undefined where it is null."""
     if len(column) == 0:
         return NO_POSITIONS
     width = np.int32 if column.type == pa.int32() else np.int64

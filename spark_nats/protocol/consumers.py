@@ -136,7 +136,7 @@ def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], 
 
 
 def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
-    """Return why a durable is not ours; empty when its metadata has the name ``mark``, and it has these filters.
+    """Return why a durable is not ours; empty when its metadata has the key ``mark`` and its filters are these.
 
     ``what_for`` says in the text what spark-nats would have made the durable for.
     """

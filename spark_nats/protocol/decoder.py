@@ -38,7 +38,7 @@ _MSG = np.uint32(int.from_bytes(b"msg ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
 _MIN_LINE = len("MSG a 1 0")
 _BEFORE_FIRST = np.array([-1])
-_MAX_SIZE_DIGITS = 8  # digits of a header's size that a guess reads; the grammar reads longer ones
+_MAX_SIZE_DIGITS = 8  # digits of a header's size that a guess reads, and a space; the grammar reads longer ones
 
 # The grammar: operation names in any case, fields separated by any number of spaces and tabs.
 _FIELD = rb"[ \t]+([^ \t]+)"

@@ -57,7 +57,7 @@ class DirectGetReplies:
             return None
         line = _STREAM + stream.encode() + b"\r"
         start, end = self.streams
-        begin = end - len(line)  # an own header of the message that lacks a line end may stand before the line
+        begin = end - len(line)  # counted from the end: the message's last own header may lack its CRLF
         named = begin >= 0
         for i, word in bytecolumns.words_of(line):
             named &= bytecolumns.load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
@@ -83,7 +83,7 @@ class DirectGetReplies:
         return self.sequences
 
     def timestamps(self) -> bytecolumns.Positions:
-        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when one is invalid."""
+        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError only for a wrong form."""
         return _nanoseconds(self.data, *self.times)
 
 

@@ -82,7 +82,7 @@ def integer_at(document: Any, *path: str) -> int:
 
 
 def integers_at(document: dict[str, Any], name: str) -> list[int]:
-    """Return the integer of a name, or those of all names that became equal to it, see :func:`parse_object`."""
+    """Return the integer of an existing name, or those of all names that became equal, see :func:`parse_object`."""
     values = document[name] if isinstance(document[name], list) else [document[name]]
     return [_integer({name: value}, (name,), 0) for value in values]
 

@@ -39,7 +39,7 @@ PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes, where the server le
 REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # API level that a request needs; servers below it refuse
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
-BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to a message, with an id of 16 characters
+BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to one of 9,999 messages, with an id of 16 characters
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
@@ -111,7 +111,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
         (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
     )
 
-    # Lines: each ends at a CRLF. The first of a block is its version, the last is empty unless a direct get brought it.
+    # Lines: each ends at a CRLF. The first of a block is its version; the last is empty, but direct gets lack that one.
     lines = bytecolumns.split(data == _LF, offsets)
     feeds, row = lines.position, lines.rows()
     block = offsets[row]  # where the line's block begins

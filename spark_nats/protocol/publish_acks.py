@@ -34,14 +34,14 @@ class Verdict(Enum):
     STRANGER = auto()
     """Another client answers on the message's subject; the stream may listen there too."""
     TOO_MANY = auto()
-    """The stream is overloaded, and the message may be sent again later and slower. Or a cluster is still storing
-    another message of its subject, so it is not known yet whether the subject's last message is the expected one."""
+    """The message may be sent again later and slower: the stream is overloaded, the message's batch was dropped, or a
+    cluster is still storing another message of its subject, so the subject's last message is not known yet."""
     UNAVAILABLE = auto()
-    """The message may be sent again later. Nobody answered for the stream: it has no leader at the moment, JetStream is
-    not ready, or there is no stream."""
+    """The message may be sent again later. The stream has no leader at the moment or is offline, JetStream is not ready
+    or not enabled, or there is no stream."""
     IN_PROCESS = auto()
-    """The message may be sent again later. A cluster is storing a message with its id; or it was, and lost that message
-    with the leader, which nats-server 2.15 may notice only after the stream's ``duplicate_window``."""
+    """The message may be sent again later. A cluster is storing a message with its id, or has lost one with a leader;
+    nats-server 2.15 may notice that loss only after the stream's ``duplicate_window``."""
     CONFLICT = auto()
     """The last message of the subject is not the expected one. A stream with one replica also answers this, from
     nats-server 2.12 on, to a message that it has stored already and whose id it knows."""

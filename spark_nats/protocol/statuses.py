@@ -70,7 +70,7 @@ class BatchTooLarge(NamedTuple):
 
 
 class ConsumerGone(NamedTuple):
-    """The consumer no longer exists, or nobody answers for it; ``reason`` is the server's text, or the code."""
+    """The consumer no longer exists, or accepts no more requests; ``reason`` is the server's text, or the code."""
 
     reason: str
 

@@ -47,7 +47,7 @@ _FIELDS: dict[str, Any] = {
     "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
     "metadata": dict,
 }
-# What a server takes a field to be that has no value, zero or a negative number.
+# The values that a server assumes for fields without a value, or with zero or a negative number.
 _DEFAULTS = {
     **dict.fromkeys(_LIMITS, -1),
     **dict.fromkeys(("num_replicas", "first_seq"), 1),
@@ -121,9 +121,9 @@ def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
 
 
 def nearest_field(name: str, config: Mapping[str, Any]) -> str | None:
-    """Return what a field of a configuration may mean that a server does not know; None when nothing is similar.
+    """Return the field that a user may have meant by one that a server does not know; None when nothing is similar.
 
-    Only fields of the same object are similar. A field that is known here is not misspelt: the server is older.
+    Only fields of the same object are compared. A field that is known here is not misspelt: the server is older.
     """
     places = (fields for fields, values in _objects_in(config, _FIELDS) if name in values and name not in fields)
     fields = next(places, None)
@@ -131,7 +131,7 @@ def nearest_field(name: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _objects_in(value: Any, kind: Any) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-    """Yield the objects in a value whose fields are known, each after these fields."""
+    """Yield, for each object in a value of this kind, the fields that such an object can have, and the object."""
     if isinstance(kind, list) and isinstance(value, list):
         for each in value:
             yield from _objects_in(each, kind[0])
@@ -220,7 +220,7 @@ def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[s
 def _same(field: str, asked: Any, has: Any) -> bool:
     """Return whether a value is the requested one; servers leave values out, and fill in what was left to them.
 
-    ``field`` is empty where a value belongs to no field of streams that is compared in its own way.
+    ``field`` is the name of a field of a stream, a mirror or a source; it is empty for values within other objects.
     """
     if asked == has or field == "opt_start_time" or (field in ("duplicate_window", "subjects") and not asked):
         return True

@@ -138,7 +138,7 @@ def create_consumers(
     """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
 
     Raises:
-        NatsError: the connection failed.
+        NatsError: the connection failed, the user may not create a consumer, or an answer is invalid.
     """
     requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()

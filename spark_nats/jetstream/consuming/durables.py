@@ -42,7 +42,7 @@ NEW = "spark-nats-new"
 """Key in the metadata of a durable that had to be created, until the reader has reported what its absence means. A run
 that ends with that report, or before it, leaves the key to the next run."""
 LOOK_INTERVAL = 5.0  # seconds between two checks of a durable from which nothing is released
-STEP = 100_000  # maximum sequences of a purge with a filter, or of a move: a server removes each in about 5 µs
+STEP = 100_000  # maximum sequences, of about 5 µs each, of a filtered purge or of a move on an interest stream
 _RESET_LEVEL = 4  # API level of nats-server 2.14
 _MAX_SHOWN = 3
 
@@ -211,7 +211,7 @@ class DurableHandle:
     # Releasing
 
     def look(self, js: JetStream) -> None:
-        """Check every :data:`LOOK_INTERVAL` seconds that the durable still exists and is ours."""
+        """Check every :data:`LOOK_INTERVAL` seconds that the durable is ours, else raise; note if it does not exist."""
         if clock.monotonic() - self._looked > LOOK_INTERVAL:
             self._look(js)
 

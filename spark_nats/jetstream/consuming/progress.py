@@ -48,7 +48,7 @@ class ProgressConsumers:
 
         Raises:
             UnsupportedStreamError: the stream cannot have such a consumer, or its server is too old.
-            ConsumerConflictError: another program has created the consumer.
+            ConsumerConflictError: the consumer exists, and another program has created it or it has other filters.
             PermissionsError: the user may not look for the consumer or create it.
             NatsError: the connection failed.
         """

@@ -129,7 +129,7 @@ class Watch:
     def _take_in(self, arrived: Messages) -> bool:
         """Note what has arrived; tell whether a consumer has passed its place."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
-        for sid in np.unique(sids).tolist():  # for a few streams out of perhaps a thousand
+        for sid in np.unique(sids).tolist():  # mostly a few streams out of hundreds
             each, of_it = self._by_sid[sid], sids == sid
             each.heard = clock.monotonic()
             if (delivered := of_it & ~from_server).any():

@@ -75,8 +75,8 @@ class Acknowledged:
         """Note acknowledgements; ``row_of`` returns the row of a message.
 
         The method checks only the first and the last one while nobody else writes in between and no row is a duplicate.
-        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
-        before (``again``), only duplicates that the stream had at the beginning count.
+        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where an earlier send
+        may have stored the rows (``again``), only duplicates that the stream had at the beginning count.
         """
         messages, answers, in_order = stored
         duplicates = are_duplicates(answers)
@@ -110,9 +110,9 @@ class Acknowledged:
         return int(fallen[0]) if len(fallen) else len(sequences)
 
     def lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
-        """Return how many rows are lost if all sequences from the first to the last are: at least, and at most.
+        """Return how many rows, at least and at most, are lost with all sequences from the first to the last.
 
-        ``rows`` were acknowledged in all.
+        ``rows`` are stored in all: acknowledged, or found in the stream.
         """
         found = [(run.rows, *run.from_on(first), *run.from_on(last + 1)) for run in self._runs]
         kept = sum(of - most + later for of, _, most, later, _ in found)
@@ -120,7 +120,7 @@ class Acknowledged:
         return least, max(0, rows - self._behind - kept)
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
-        """Return the last row, if any; for a time ``during``, also those before its pauses and one pause earlier."""
+        """Return the last row, if any; also the last before each pause ``during`` a time, and one earlier."""
         found = [] if self._row is None else [self._last(self._row)]
         if during is not None:
             began, ended = during

@@ -83,7 +83,7 @@ class BatchPublisher:
         self.duplicates = 0  # rows that the stream had before they were sent here, by their message ids
 
     def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None, ids: pa.Array) -> None:
-        """Store rows, which must be valid and at least one; return when the stream has all of them.
+        """Store one or more rows, which must be valid; return when the stream has all of them.
 
         The columns are those of :class:`~.rows.Rows`, except that ``ids`` is null where a row has none. Unless all rows
         have an id, a lost answer to the commit is an error.
@@ -267,7 +267,7 @@ class BatchPublisher:
         return stored
 
     def _knows(self, subject: str, message_id: str) -> bool:
-        """Ask whether a stream with replicas knows a message id, and change nothing.
+        """Ask whether a stream with several replicas knows a message id, and change nothing.
 
         It sends a batch with that id, whose second message has a header that no batch may have. So the batch cannot be
         stored, and it is refused for what is wrong with the first message, if anything is.

@@ -26,7 +26,7 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 
 LOST_AFTER = 5.0
 """Seconds without any answer after which the missing answers count as lost, if rows can be sent again."""
-LOST_OUT_OF_ORDER = 1.0  # the same after an answer out of order: what was sent before its row is decided then, or lost
+LOST_OUT_OF_ORDER = 1.0  # the same after a refusal or an answer out of order: by then, earlier rows are decided or lost
 UNANSWERED = "the stream does not listen on it, and whoever does has not answered"
 """The reason for a message on a subject of nobody, or of somebody whose answer has not come yet."""
 MIN_PATIENCE = 0.1

@@ -44,7 +44,7 @@ class Stored(NamedTuple):
 
     messages: Positions  # their numbers
     answers: Messages  # the answers, one for each
-    in_order: bool  # whether they came in the order of their messages, after all earlier answers
+    in_order: bool  # whether they came in the order of their messages, which follow all that were answered before
 
 
 class RefusedMessage(NamedTuple):
@@ -89,7 +89,7 @@ class Flight:
 
     @property
     def again(self) -> bool:
-        """Whether the rows under way were sent before: either all of them or none."""
+        """Whether an earlier send may have stored the rows under way, which is so for all of them or for none."""
         return bool(self._parts) and self._parts[-1][1].again
 
     @property

@@ -48,7 +48,7 @@ class Publisher:
         ack_timeout: seconds without any stored row after which the publisher gives up the server.
         lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
         api_prefix: first tokens of the subjects of JetStream's API.
-        resolve: decides about a row that expects another last message of its subject; such a row is an error when None.
+        resolve: decides about rows that expect another last message. If None, these fail; else nothing is read back.
         on_stored: called each time that rows were acknowledged.
         dead_letters: takes rows that the stream refuses for their own content; such a row is an error when None.
         whose: how errors name the rows.
@@ -128,13 +128,13 @@ class Publisher:
             payloads: string or binary column without null.
             headers: binary column of header blocks, null where a row has none.
             replies: must be None, since acknowledgements come to the reply subject.
-            ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all of
-                them have one.
+            ids: the message ids that the headers hold, null where a row has none. Rows whose answers are lost are sent
+                again only where all of them have one.
             conditional: whether rows name the last message that their subject must have.
 
         Raises:
             ValueError: there are replies.
-            PublishError: the server refused a row, or stopped answering.
+            PublishError: the server refused a row, stopped answering, or has lost rows that it had acknowledged.
             NatsError: the connection failed; the message reports how many rows were acknowledged before.
         """
         if replies is not None:
@@ -142,7 +142,7 @@ class Publisher:
         if not len(subjects):
             self._persist(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
-        if not self._ledger.pending:  # none has waited, possibly for a long time
+        if not self._ledger.pending:  # no row has waited, so the last one may have been stored long ago
             self._sender.last_stored = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
@@ -168,7 +168,7 @@ class Publisher:
         It takes one request, unless the stream's leader may have changed or a loss shows.
 
         Raises:
-            PublishError: the stream has lost rows.
+            PublishError: the stream has lost rows, is missing or recreated, or has no leader that answers.
             NatsError: the connection failed.
         """
         self._persist(lambda: self._sender.verify())
@@ -201,7 +201,7 @@ class Publisher:
         except NatsError as error:
             self._start_over(error)
         else:
-            assert self._lease is not None  # noqa: S101 - only then a server is left
+            assert self._lease is not None  # noqa: S101 - without a lease, the work never returns False
             self._sender = replace(self._sender, connection=self._lease.move())
             self._recovery.leader = None  # it may shut down too
         return False

@@ -5,7 +5,7 @@ them while the stream remembers the ids (its ``duplicate_window``), and after th
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
 stream must still have the row with the highest one; under another leader also the last row that it acknowledged before
-that leader. If several have led it since, the last of them is the one that counts.
+that one led. If several leaders have led the stream since, the last of them counts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Recovery:
 
     began: StreamInfo  # the stream as it was before the first row was sent
     ack_timeout: float  # seconds after which a stream that does not answer is given up
-    patience: float  # seconds to wait for the stream over a new connection
+    patience: float  # seconds to wait for the stream over a new connection, or when it is verified
     api_prefix: str  # first tokens of the subjects of JetStream's API
     # Whether reading the stream tells which rows it has stored. A bucket does not hold a message for long: there, rows
     # that expect nothing are put again, and the others conflict with themselves, which is resolved.
@@ -129,10 +129,10 @@ class Recovery:
             )
 
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
-        """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
+        """Return the rows that are to be sent now, out of ``parts``, which were sent before or wait.
 
         The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default. Where
-        nothing was sent before, it returns ``parts`` at once.
+        no row can be stored yet, it returns ``parts`` at once.
 
         Raises:
             PublishError: the stream is missing, recreated, or silent for too long; it has lost rows; or it is unknown

@@ -1,4 +1,4 @@
-"""Holds rows on their way to a stream, as columns; a list of such parts is a queue."""
+"""Holds rows on their way to a stream, as columns, in parts; a queue is a list of parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_stri
 
 
 class Rows(NamedTuple):
-    """Rows that are sent together."""
+    """A part of the rows on their way, in the order they were given."""
 
     numbers: Positions  # of the rows, in the order they were given
     subjects: pa.Array  # string column without null

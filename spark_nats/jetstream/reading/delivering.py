@@ -248,7 +248,7 @@ class Reading:
             NatsTimeoutError: the server does not answer at all.
             NatsConnectionError: the connection was lost, or its server is shutting down.
             DataLossError: messages are lost, and ``lost`` raises it.
-            NatsError: the server has reported an error.
+            NatsError: the server has reported an error, or an answer is invalid.
         """
         asks = False  # whether to wait for a report that a close was refused
         use: _OpenSource | None = None

@@ -25,7 +25,7 @@ class Removed(Enum):
 
     @classmethod
     def from_start(cls, earliest: bool) -> Removed:
-        """Return the meaning for a range that begins with the first message that exists, if ``earliest``."""
+        """Return the meaning for a range, which begins with the first message that exists if ``earliest``."""
         return cls.NO_LOSS_AT_FIRST if earliest else cls.LOSS
 
 

@@ -133,7 +133,7 @@ class RangeReader:
         self._way = way
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
         self._placement = FilterPlacement(bool(what.filters))
-        # With a limit the server filters; else the reader might fetch a whole stream to find one rare message.
+        # With a limit the server filters, or the reader might fetch a whole stream for one row; one get fetches little.
         if way in (ReadMethod.ONE_GET_FIRST, ReadMethod.GETS) or limit is not None:
             self._placement.pin(by_server=way is not ReadMethod.ONE_GET_FIRST)
         self._judged_at = 0.0
@@ -424,7 +424,7 @@ class RangeReader:
 
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
-    """Return the text that the planned last message was replaced, which names the message that shows this."""
+    """Return the text which says that the planned last message was replaced, and names the message that shows this."""
     now, planned = text_of(time), text_of(last.time)
     if sequence == last.sequence:
         return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)

@@ -2,7 +2,7 @@
 
 The server finds rare messages far faster than it could send all. But no formula predicts the cost of its search:
 depending on subjects, blocks and number of filters it takes from 0.2 to 40 microseconds for a sequence, where sending,
-decoding and matching one here takes about two. So where nearly all messages match, the server sends everything at once.
+decoding and matching one here takes about two. So where nearly all messages match, the server sends all from the start.
 Otherwise the server filters first, the reader measures its progress, and the side changes when the other one would be
 faster. ``make bench ARGS="--only filters"`` compares both sides with what this module chooses.
 """

@@ -44,7 +44,7 @@ class StoredIds(NamedTuple):
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
-    """Return the ids with a prefix of a stream's messages after sequence ``since``, to the end of its given state."""
+    """Return the ids that begin with ``prefix`` among a stream's messages after ``since``, up to its given state."""
     lost: list[str] = []
     later = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
     reader = RangeReader(later, ReadMethod.HEADERS, lost=lost.append)
@@ -96,9 +96,9 @@ def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
 def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:
     """Ask a stream with one replica which ids it knows, on subjects on which it listens; change nothing.
 
-    The publisher sends a message with each id that the stream cannot store: it expects the last message to have an id
-    that no message has. The stream looks for the message's own id first. A stream with replicas compares the two in the
-    same order, but remembers the id of the message that it then refuses.
+    For each id, the call sends a message that the stream cannot store: it expects the last one to have an id that no
+    message has. The stream looks for the message's own id first. A stream with several replicas does so too, but
+    remembers the id of the message that it then refuses.
 
     Raises:
         NatsTimeoutError: not all was answered in time, or the stream refuses messages for another reason.
@@ -134,7 +134,7 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
 
 
 def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
-    """Return for each message id, a string column, whether it is among stored ones, a binary column."""
+    """Return a mask of the message ids, a string column, that are among stored ones, a binary column."""
     found: Mask = flags_of(pc.is_in(ids.cast(pa.binary()), stored))
     return found
 

@@ -3,8 +3,8 @@
 A revision is a sequence of the bucket's stream. At revision R, the value of a key is its last entry up to R.
 
 **The latest moment** (:class:`LatestReader`). While a bucket is read, keys are written again, and the stream may remove
-an entry before the reader reaches it. So the reader continues with what was stored meanwhile, in parts, each smaller
-than the one before. Before each part it asks the stream's leader for the last sequence M. Then:
+an entry before the reader reaches it. So the reader continues with what was stored meanwhile, in parts, which shrink
+unless keys are written as fast as they are read. Before each part it asks the leader for the last sequence M. Then:
 
 * Everything that the stream held up to L, the end of the parts before, was read. If an entry up to L is missing, the
   entry that removed it is M or an earlier one.
@@ -303,7 +303,7 @@ class LatestReader:
         self._part, self._reached = None, last
 
     def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
-        """Read a part by one direct get, which may go beyond ``last``, the stream's last sequence just before."""
+        """Read a part by one direct get; it may go beyond ``last``, the stream's last sequence before the get."""
         gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
         try:
@@ -361,7 +361,7 @@ class RevisionReader:
         self._oldest: dict[str, bool] = {}  # whether its oldest entry has removed others
         self._counts: dict[str, int] = {}  # how many entries it has
         self._meanwhile: LatestReader | None = None  # reads what was stored since reading began
-        self._written = set[str]()  # its subjects that also have an entry up to the revision
+        self._written = set[str]()  # subjects that were read and have an entry stored since reading began
         # For keys whose names in the leader's list may stand for several keys, because they are not UTF-8:
         self._are_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision
@@ -374,7 +374,7 @@ class RevisionReader:
 
         Raises:
             DataLossError: the bucket was deleted or created again, or has lost its end.
-            NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
+            NatsError: as :meth:`LatestReader.read`, which reads what was stored meanwhile, if anything.
         """
         if not self._begins_at:
             self._begins_at = stream_info(js, self._what.stream).last_sequence
@@ -442,7 +442,7 @@ class RevisionReader:
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
 
     def _note_unnamed(self, js: JetStream) -> None:
-        """Note the entries after the revision of keys that no request can name."""
+        """For each key that no request can name, note the entries after the revision."""
         self._after = self._after or self._all_after(self.revision)
         for delivered in self._after.read(js):
             unnamed = _are_unnamed(delivered.subjects)

@@ -34,6 +34,6 @@ class MomentReadOptions(BucketReadOptions, section=SECTION):
 
     as_of: int | datetime | str | None = option(
         read_moment,
-        "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, the "
-        "last revision when the read ends; [what the bucket keeps](buckets.md#one-moment) limits it",
+        "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, a "
+        "revision reached during the read; [what the bucket keeps](buckets.md#one-moment) limits it",
     )

@@ -1,9 +1,9 @@
 """Reading a KV bucket: the current value of every key, or all revisions that the bucket keeps.
 
 A bucket is not read by ranges of sequences, because a key that is written during the read moves to the stream's end.
-One consumer reads it, which reaches the moved keys too. A read of the current values is complete without being at one
-moment: for each key that the bucket held when the read began, and that was not removed since, there is exactly one row,
-with the value that it had then or a later one.
+One consumer reads it, and others read moved keys that it missed. A read of the current values is complete without being
+at one moment: for each key that the bucket held when the read began, and that was not removed since, there is exactly
+one row, with the value that it had then or a later one.
 
 * A consumer delivers in sequence order. Up to the stream's last sequence at the beginning, no key that it delivers was
   yielded before; only later messages may repeat a key.
@@ -65,7 +65,7 @@ class Scope(Enum):
     """What the reader is reading of a bucket."""
 
     EVERYTHING = auto()  # all keys, for the first time
-    NEWER = auto()  # what the bucket has stored since then, which has many of the moved keys
+    NEWER = auto()  # what was stored during the phase before, among it many of the moved keys
     MOVED = auto()  # the moved keys, by separate consumers
     DONE = auto()
 

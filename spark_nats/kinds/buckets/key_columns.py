@@ -73,8 +73,8 @@ def find_key_violation(keys: pa.Array) -> Violation | None:
 def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
     """Return the key of each message of a bucket.
 
-    The subjects in a bucket that mirrors or sources another one name that other bucket. A subject of no bucket at all,
-    as a source may have, is returned whole.
+    In a bucket that mirrors or sources another bucket, subjects have the name of the other bucket. A subject of no
+    bucket at all, as a source may have, is returned whole.
     """
     start, end = messages.subject
     subjects = messages.gather(messages.subject)

@@ -52,7 +52,7 @@ def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
 
 
 def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     return writers.stream_writer(options, schema, sink_of(options))
 
 

@@ -1,7 +1,7 @@
 """Core NATS: what is published while a query listens; rows are written to it as to streams.
 
 =====================  ======================================================================
-:mod:`.read`           the batch and the streaming reader, and its offsets: messages counted by their receiver
+:mod:`.read`           the batch and the streaming reader, and its offsets, which count received messages
 :mod:`.slices`         received messages cut into partitions
 :mod:`.spool`          micro-batches kept until they are processed
 :mod:`.receiver`       the thread that listens while the query runs

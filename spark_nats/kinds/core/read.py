@@ -130,7 +130,7 @@ class CoreOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return the offset that a document in a checkpoint holds, as ``_asdict()`` returned the document.
+        """Return the offset that ``_asdict()`` turned into this document of a checkpoint.
 
         Raises:
             NatsError: the document is no offset of core NATS.
@@ -166,8 +166,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the backlog; start the receivers if they have not started.
 
         Raises:
-            NatsError: the server cannot be reached at the start, or at any time refuses the subscription or the
-                credentials; or the spool cannot be used.
+            NatsError: no server can be reached at the start, or later in as many attempts as the options allow; or one
+                refuses the subscription or the credentials; or the spool cannot be used.
         """
         if self._backlog is None:
             options = self._options
@@ -273,7 +273,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.close()
 
     def _number(self, offset: CoreOffset) -> int:
-        """Return the number of messages before an offset; 0, the beginning of the present epoch, for an earlier one."""
+        """Return the number of messages before an offset; for one of another epoch, note that epoch and return 0."""
         if offset.epoch == self._epoch:
             return offset.messages
         self._earlier.add(offset.epoch)

@@ -79,7 +79,7 @@ class _Contents:
         return self.ask(lease, lambda js: read(js, found, self._check, self._lost, lease.retries))
 
     def batches(self, rows: Callable[[Lease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
-        """Return in batches the rows that ``rows`` reads over a lease, without None.
+        """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
 
         The row that reaches :data:`BATCH_BYTES` is the last of its batch.
         """

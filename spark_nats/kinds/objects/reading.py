@@ -113,7 +113,7 @@ def read_content(
 
     Returns:
         The object as it was read, with its content. The content is None for a link to a whole store, and after a loss.
-        None when the object was deleted meanwhile.
+        None instead of both when the object was deleted meanwhile.
 
     Raises:
         JetStreamError: the object was replaced :data:`MAX_TIMES` times.
@@ -216,6 +216,6 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 
 
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
-    """Make errors about a missing stream name this object store, and others with similar names."""
+    """Report a missing stream as this missing store, and suggest an object store with a similar name."""
     missing = partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
     return naming_its_kind(js, name, wire.descriptions("*"), store_of, missing)

@@ -1,7 +1,7 @@
 """Object stores on the wire (ADR-20): a bucket is a stream, an object is chunks and one message that describes it.
 
 The description is JSON on a subject that is made from the object's name; the chunks follow each other on a subject of
-their own.
+their own. ADR-20 calls an object store a bucket, and so does this module.
 """
 
 from __future__ import annotations

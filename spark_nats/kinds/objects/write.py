@@ -52,7 +52,7 @@ def writer(options: ObjectWriteOptions, schema: StructType) -> NatsWriter:
 
 
 def stream_writer(options: ObjectWriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     check_columns(schema, COLUMNS)
     sink = _sink(options)
     prepare_once(str(astuple(options)), f"writing to {sink.words}", options.retries, lambda: prepare_objects(options))

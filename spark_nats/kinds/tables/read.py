@@ -81,7 +81,7 @@ class NatsTableReader(DataSourceReader):
                     yield pa.RecordBatch.from_pylist(some, schema)
 
     def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
-        """Send one request after the other, and yield the rows of each."""
+        """Ask one question after the other, and yield the rows of each answer."""
         options = self._options
 
         def ask(question: Callable[[JetStream], T]) -> T:

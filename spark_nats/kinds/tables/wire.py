@@ -149,7 +149,7 @@ def fitting(number: int) -> int | None:
 
 
 def _limit(document: Any, *path: str) -> int | None:
-    """Return a limit; None when it is 0, -1 or left out, which means no limit."""
+    """Return a number; None when it is 0, -1 or left out: no limit or, of replicas, as many as the stream has."""
     return None if documents.value_at(document, *path) in (None, 0, -1) else _number(document, *path)
 
 

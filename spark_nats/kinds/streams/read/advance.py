@@ -126,8 +126,8 @@ def _step(
         if not batch.size and (shared or since >= now.first_sequence):
             batch = start
         elif not batch.size:
-            # The stream's limits have passed the offset and removed nothing that matches. The offset follows them, or
-            # the query could not tell after a restart that nothing was lost.
+            # The stream now begins after the offset, and holds nothing that matches. The offset moves to its end: else
+            # a restarted query would report a loss, for a second time or although nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
             batch = Batch(since, first, Position(info.created, first, time or None))

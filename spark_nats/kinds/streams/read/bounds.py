@@ -24,8 +24,8 @@ def starting(look: Look) -> dict[str, Position]:
     """Return where a new query begins.
 
     Raises:
-        OptionError: the query would consume a work queue from elsewhere than its beginning; or a stream has nothing
-            since the starting time, and the options make that an error.
+        OptionError: a work queue would be consumed from elsewhere than its beginning, a stream has nothing since the
+            starting time though it must, or the starting offsets name a missing consumer or a stream not selected.
         DataLossError: a stream no longer has a given offset, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
@@ -57,7 +57,7 @@ def batch(look: Look) -> list[StreamRange]:
     """Return what a batch reads, checked against what the streams hold.
 
     Raises:
-        OptionError: the batch ends before it begins.
+        OptionError: the batch ends before it begins, or its start or end is refused as in :func:`starting`.
         DataLossError: some of it is lost, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
@@ -98,7 +98,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
 def _resolve(
     look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
 ) -> dict[str, Position]:
-    """Return positions in streams; ``otherwise`` is for streams that match a pattern and are not in ``what``."""
+    """Return positions in streams; ``otherwise`` is for those not in ``what``, and for recreated ones."""
     names = look.memory.selection.names
     if isinstance(what, dict) and (missing := sorted(set(what) - set(names))):
         raise OptionError(conditions.PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
@@ -148,7 +148,7 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
 
     If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
     consumer, the removed messages may not have matched; work queues and interest streams remove what is acknowledged.
-    There, the position is not before the stream's first message.
+    In these cases, the position is not before the stream's first message.
     """
     consumer = consumer_info(look.js, info.name, name)
     if consumer is None:

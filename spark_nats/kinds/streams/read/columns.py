@@ -39,7 +39,7 @@ class RowBuilder:
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
         """Return one row for each message of a stream."""
         messages, deliveries = delivered
-        # The reply on the wire is left out: it is the acknowledgement subject, to which nobody may publish.
+        # The reply on the wire is left out: it is for acknowledging the delivery, and is not the message's own.
         own: Columns = {
             "sequence": lambda: integers(deliveries.stream_sequences()),
             # Spark's timestamps are microseconds; the server's are nanoseconds.

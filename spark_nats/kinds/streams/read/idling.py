@@ -1,7 +1,7 @@
 """How an idle streaming query notices that there are new messages.
 
 The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
-minute, and continues within a second after a message is stored. Else it looks up to ten times a second.
+minute, and continues within a second after a message is stored. If it cannot, it looks up to ten times a second.
 """
 
 from __future__ import annotations

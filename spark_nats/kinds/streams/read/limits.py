@@ -39,8 +39,8 @@ def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch 
     if bound is None:
         return begin
     if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-        return batch  # an unchanged entry stays, even if a stale leader has set an earlier target
-    begins_earlier = batch.first < bound.next  # with ``begin`` at or after ``bound``: the stream has lost its end
+        return batch  # an unchanged entry stays, even beyond a target that a stale leader has reported
+    begins_earlier = batch.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
     if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not begins_earlier:
         return begin  # byte-identical, because Spark compares offsets as text
     return batch.up_to(bound)

@@ -67,7 +67,7 @@ class QueryMemory:
 class Look:
     """One look at the streams of a query over one connection: it asks, prepares what the query needs, and judges.
 
-    It first creates the stream that the options describe, if they do, unless it exists.
+    It first creates the stream if the options say how and it does not exist.
 
     Raises:
         NatsError: a request failed, a name cannot be part of a subject, or the server refuses the stream.
@@ -87,7 +87,7 @@ class Look:
         """Ask the first questions, mostly in one round trip; their answers are neither judged nor acted upon.
 
         Args:
-            names: the streams. The state of a stream that this look has created is not asked for again.
+            names: the streams. The state of the stream in ``createStream`` is known already, and not asked for again.
             begins: by stream, the query's position, where the query has one.
             compares: whether to ask for the message before the position even where no comparison is due.
             ahead: whether, if something new is likely, to ask for the last matching messages too.

@@ -87,7 +87,7 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
 def hold(look: Look, start: QueryOffset) -> None:
     """Make sure that the durable consumers of a query that continues at ``start`` exist.
 
-    Report what may be lost because one was missing.
+    Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
     asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
     facts = look.judged(look.prepare(asked))

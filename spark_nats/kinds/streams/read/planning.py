@@ -88,7 +88,7 @@ def planned(
 
 
 def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
-    """Return how to read a range of a stream with this retention, or with limits if the retention is unknown."""
+    """Return a range as a stream with this retention is read: one range, or one for each filter. None means limits."""
     if removal_is_normal(retention, whole.filters, peek):
         whole = replace(whole, removed=Removed.NO_LOSS)
     if retention != WORK_QUEUE:

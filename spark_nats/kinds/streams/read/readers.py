@@ -259,7 +259,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         begin, stop = from_json(start), from_json(end)
-        # A replayed micro-batch is the first that a query plans, apart from an empty one at its end.
+        # After a restart, a replayed micro-batch is planned before any look. An empty one needs no consumers.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
             self._established = True
             self._asking(offsets.hold, begin)
@@ -284,7 +284,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory), *given)
-                    # A stream was deleted during the look. Another look handles it as missing from the beginning.
+                    # A stream may have been deleted during the look. Another look handles it as missing from its start.
                     return ask(Look(js, self._options, self._memory), *given)
 
         what = f"reading {self._memory.selection}"

@@ -3,8 +3,8 @@
 A row is bad on its own account: it breaks a rule that is checked before anything is sent, or the server refuses it and
 accepts the next row. A failure that keeps every row from being stored, such as a full stream, stays an error.
 
-A row that could have been sent has the same message id in both streams. So a replay finds each row where an earlier
-attempt stored it, whatever the server answers now, and no row is in both streams.
+A row that could have been sent has the same id in either stream. So if ``deduplicate`` is exact and both streams have
+limits retention, a replay finds each row where an earlier attempt stored it, and no row is in both streams.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MIN_STREAM_MESSAGE_SIZE = 16384
 _MAX_ROWS = 1024  # rows that wait to be stored together
 _MAX_BYTES = 8 << 20  # bytes of their payloads
 _MAX_CUT = 80  # bytes of the header that lists what is cut
-_MAX_ID = 4096  # characters of a message id, which shares the headers with others
+_MAX_ID = 4096  # characters of a message id; other headers need room beside it
 
 
 class DeadLetter(NamedTuple):
@@ -142,7 +142,7 @@ class DeadLetters:
         """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.
 
         The time is in nanoseconds since 1970. A row that was deleted from the stream is stored again: the operator who
-        deleted the row has seen it. Return None if reading the stream would take messages from other consumers.
+        deleted the row has seen it. Return None unless the stream has limits retention.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
@@ -337,7 +337,7 @@ def max_message_size(stream: StreamInfo) -> int:
 def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
     """Return the header block and the payload of a dead letter, at most ``most`` bytes together.
 
-    A larger row is cut, and a header reports how large the cut parts were.
+    A larger row is cut, and a header reports how large each cut part was before.
     """
     columns, payload, cut = _json(row.columns), row.payload, []
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}

@@ -23,7 +23,7 @@ from spark_nats.protocol.own_ids import ids_of_query
 Hashes = npt.NDArray[np.uint32]
 
 MAX_SHORT = 1024
-"""Bytes of a row up to which it is hashed together with others, as columns."""
+"""Maximum bytes of a row that is hashed together with others, as columns."""
 
 _WORDS = 3  # words of 32 bits in a hash
 _HASH_CHARACTERS = 16  # 96 bits in base64
@@ -55,7 +55,7 @@ class MessageIds:
     Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
     2014): a random number, plus each 32-bit unit of the row times a random number, modulo 2^64. The upper 32 bits of
     the sum count. A hash is three such sums with different random numbers. Zeros add nothing to a sum, so rows may be
-    padded. Rows above :data:`MAX_SHORT` bytes are hashed one by one by blake2b: they cost bytes, not calls.
+    padded. Rows above :data:`MAX_SHORT` bytes are hashed one by one by blake2b: their bytes cost more than the calls.
 
     The class remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
 

@@ -53,7 +53,7 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
 def write_note(
     js: JetStream, options: WriteOptions, task: WriteTask, began: Began, revision: int, deadline: float
 ) -> bool:
-    """Note where a task begins; return False when another attempt has changed the note meanwhile.
+    """Note where a task begins; wait a moment and return False if ``revision`` is stale or the key is being written.
 
     Raises:
         NatsError: the note cannot be written; or another attempt still changes it after the deadline.

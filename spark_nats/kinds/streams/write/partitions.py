@@ -1,4 +1,4 @@
-"""Writing one partition on its executor, over one connection."""
+"""Writing one partition on its executor."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def write_partition(
 
 @contextlib.contextmanager
 def _advising(options: WriteOptions) -> Iterator[None]:
-    """Advise to correct the subject if an option sets it, and else to set rows with a wrong subject aside."""
+    """Advise to correct the option ``subject`` if it is set, else to mend or set aside rows with a wrong subject."""
     try:
         yield
     except PublishError as error:

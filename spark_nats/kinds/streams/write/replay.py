@@ -111,14 +111,14 @@ def find_already_stored(
 ) -> tuple[Before | None, bool]:
     """Note that a task of a micro-batch begins; return what an earlier attempt has done, None when there was none.
 
-    Unless ``deduplicate`` is exact, note nothing, and return None. ``stream`` is the stream's state before this attempt
+    Unless ``deduplicate`` is exact, just return (None, False). ``stream`` is the stream's state before this attempt
     has stored anything. ``entry`` is what the task's key of the state bucket held then, if it was read, or the error.
     The second returned value tells whether the micro-batch may have been begun before. An earlier run may have begun it
     with more partitions, even without beginning this partition.
 
     Raises:
         DataLossError: what the attempt has stored cannot be determined, and ``failOnDataLoss`` is set.
-        NatsError: the state could not be read or written.
+        NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
     """
     if options.deduplicate != EXACT:
         return None, False
@@ -284,8 +284,8 @@ def _look_back(
 ) -> tuple[StreamInfo, Began]:
     """Return the stream's state, and from where to read the stream back.
 
-    The stream is read from where the task first began; if it has lost its end since, from where the present history
-    begins, which the task of a micro-batch notes before it stores anything there.
+    The stream is read from where the task first began or, if it has lost its end since, from where the present history
+    begins. A task of a micro-batch notes the latter before it stores anything.
     """
     for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
         stream = believed(js, stream, trust)

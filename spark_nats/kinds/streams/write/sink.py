@@ -34,7 +34,7 @@ class Sink:
         words: the target in words; None for a stream or core NATS.
         write: writes one partition; None to write it as messages.
         columns: the columns that rows may have.
-        naming: completes the error of a missing stream: what the stream would be, and which others have similar names.
+        naming: returns a context that reports a missing stream as what it would be, and suggests a similar name.
         no_lifetimes: the error when the target does not allow lifetimes of single rows.
         conflicts: returns the resolver for a task's rows whose subjects have another last message than expected; its
             argument tells whether ``dead_letters`` takes such rows.

@@ -84,8 +84,8 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
     Raises:
-        PublishError: the query has begun a later micro-batch since, so this attempt comes too late. Either the same run
-            has begun it, or a later run has while an executor of the earlier run lives on.
+        PublishError: the query has begun a later micro-batch since, so this attempt comes too late. This run has begun
+            the later one, or a newer run has, while an executor of this run lives on.
     """
     batch, note, tail = int(task.batch or 0), known.note, known.tail
     if note is not None and note.batch > batch:

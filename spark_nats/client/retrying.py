@@ -88,7 +88,7 @@ class Retries:
         if left <= 0:
             raise error.with_context(f"{error}; tried for {self.timeout:g} s") from None
         if attempts is not None and self._attempts >= attempts:
-            raise error.with_context(f"{error}; tried {attempts} times") from None
+            raise error.with_context(f"{error}; tried again {attempts} times") from None
         self._sleep(min(left, self._wait_after(error)))
 
     def succeeded(self) -> None:

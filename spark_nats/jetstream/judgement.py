@@ -95,4 +95,4 @@ def contradiction(position: Position, info: StreamInfo | None, name: str) -> str
         return f"the stream {name!r} does not exist any more"
     if info.last_sequence < position.last:
         return f"stream {name!r} ends at sequence {info.last_sequence}, before {position.last}"
-    return f"stream {name!r} has another message at sequence {position.last} than the query has read"
+    return f"stream {name!r} no longer has the message that it had at sequence {position.last}"

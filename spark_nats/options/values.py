@@ -357,9 +357,9 @@ read_credentials_file = partial(_from_file, parse=parse_creds)
 
 def read_location(text: str) -> str:
     """Read a path or URI without a secret."""
-    if re.match(r"[^/]*://[^/]*@", text):
+    if re.match(r"[^/]*://[^/]*:[^/]*@", text):  # abfss:// has a container before the @
         raise ValueError(
-            "has a user or a key in its URI, where Spark's plans would show it; leave it to the environment"
+            "has a password or a key in its URI, where Spark's plans would show it; leave it to the environment"
         )
     return read_text(text)
 

@@ -41,7 +41,7 @@ def filter_violation(subject: str) -> str | None:
 
 
 def name_violation(name: str) -> str | None:
-    """Return why ``name`` cannot name a stream or consumer (ADR-6: no ``.*>``, slash or white space); None when it can."""
+    """Return why ``name`` cannot name a stream or consumer (ADR-6: no . * > slash or white space); None when it can."""
     return _violation(name, _NOT_NAME, "white space, a control character or one of . * > / \\")
 
 

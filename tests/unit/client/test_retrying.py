@@ -116,7 +116,7 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so(monkeyp
 
 def test_after_so_many_attempts_to_connect_it_is_the_last_error_and_says_so() -> None:
     action = Action(*[LEADERLESS] * 3, LOST, *[UNREACHABLE] * 10)
-    with pytest.raises(NatsConnectionError, match=r"^no NATS server could be reached; tried 3 times$"):
+    with pytest.raises(NatsConnectionError, match=r"^no NATS server could be reached; tried again 3 times$"):
         tried(action, replace(QUICK, attempts=3))
     assert action.calls == 3 + 1 + 3
 

@@ -94,7 +94,7 @@ def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int,
     [
         (None, "the stream 'S' does not exist any more"),
         (state(1, 199, 19), "stream 'S' ends at sequence 199, before 200"),
-        (state(1, 300, 30), "stream 'S' has another message at sequence 200 than the query has read"),
+        (state(1, 300, 30), "stream 'S' no longer has the message that it had at sequence 200"),
     ],
 )
 def test_what_is_doubted_is_a_sentence(info: StreamInfo | None, sentence: str) -> None:

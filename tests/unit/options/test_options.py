@@ -206,10 +206,11 @@ def test_urls_with_different_logins_are_no_options():
 
 
 def test_a_spool_with_a_key_in_its_uri_is_refused_without_it():
-    with pytest.raises(OptionError, match="option 'spoolLocation' has a user or a key in its URI") as raised:
+    with pytest.raises(OptionError, match="option 'spoolLocation' has a password or a key in its URI") as raised:
         parse({"subject": "a", "spoolLocation": "s3://AKIA:s3cret@bucket/path"})
     assert "s3cret" not in str(raised.value)
-    assert parse({"subject": "a", "spoolLocation": "s3://bucket/a@b"}).given["spoolLocation"] == "s3://bucket/a@b"
+    for location in ("s3://bucket/a:b@c", "abfss://container@account.dfs.core.windows.net/path"):
+        assert parse({"subject": "a", "spoolLocation": location}).given["spoolLocation"] == location
 
 
 READ_MISTAKES = [

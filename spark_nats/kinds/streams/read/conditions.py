@@ -109,7 +109,7 @@ CHECKPOINT_OF_OTHERS = Condition(
     "a union, put them back: each then resumes where it was"
 )
 NOT_WATCHED = Condition(
-    "[NATS_NOT_WATCHED] {streams}: the query cannot have a consumer that reports new messages, and asks about ten "
+    "[NATS_NOT_WATCHED] {streams}: the query cannot have a consumer that reports new messages, and asks up to ten "
     "times a second instead: {reason}"
 )
 STREAM_NOT_READY = Condition("[NATS_STREAM_NOT_READY] the stream {stream!r} matches, but cannot be read yet: {reason}")

@@ -88,8 +88,8 @@ BATCH_UNKNOWN = Condition(
 )
 NO_ACKNOWLEDGEMENTS = Condition(
     "[NATS_NO_ACKNOWLEDGEMENTS] stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row "
-    "would be known to be stored; nothing was sent; set no_ack to false, or write to core NATS by leaving out the "
-    "option 'stream'"
+    "would be known to be stored; nothing was sent; set no_ack to false, or use another stream, or core NATS "
+    "(without the option 'stream')"
 )
 MIRRORS_ANOTHER = Condition(
     "[NATS_MIRRORS_ANOTHER] {target} is a mirror of {origin}, and stores only messages from there; nothing was sent; "

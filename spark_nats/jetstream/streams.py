@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
@@ -120,6 +120,11 @@ class StreamInfo:
     def still_knows_ids(self, age: float) -> bool:
         """Tell whether the stream certainly still knows the ids of messages that were published ``age`` seconds ago."""
         return 0 <= age < self.duplicate_window * _SURE
+
+    def is_listed_as(self, listed: StreamInfo) -> bool:
+        """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""
+        config = {**listed.config, "metadata": self.config.get("metadata")}
+        return self == replace(listed, time=self.time, leader=listed.leader or self.leader, config=config)
 
     def sequences_from(self, sequence: int) -> int:
         """Return how many sequences the stream has from this one on, those of deleted messages included."""

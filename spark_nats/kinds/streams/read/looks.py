@@ -1,8 +1,9 @@
 """Looks at the streams of a query: asks about all of them together, prepares what the query needs, and judges.
 
 One round trip asks for the states of all streams and, where a history is to be compared, for the message before the
-query's position. Asking changes nothing in the streams; preparing may. A decision names its further questions
-(:class:`~spark_nats.jetstream.messages.Question`): those that are one request each share a round trip.
+query's position. Of many streams, a list shows first which of them have changed. Asking changes nothing in the streams;
+preparing may. A decision names its further questions (:class:`~spark_nats.jetstream.messages.Question`): those that are
+one request each share a round trip.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.listing import all_streams
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
-from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
 from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
@@ -32,6 +34,9 @@ from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
 logger = logging.getLogger(__name__)
+
+LISTED_FROM = 32
+"""Minimum number of streams that a look lists first: a page of the list has the states of 256 streams."""
 
 
 class QueryMemory:
@@ -46,6 +51,7 @@ class QueryMemory:
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look; empty if one of the streams did not exist.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
+        lists: whether a list of all streams may save requests: as far as is known, it is allowed and short enough.
     """
 
     def __init__(self, options: ReadOptions, patience: float, traits: Traits = PLAIN) -> None:
@@ -62,6 +68,7 @@ class QueryMemory:
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
+        self.lists = True
 
 
 class Look:
@@ -90,12 +97,14 @@ class Look:
             names: the streams. The state of the stream in ``createStream`` is known already, and not asked for again.
             begins: by stream, the query's position, where the query has one.
             compares: whether to ask for the message before the position even where no comparison is due.
-            ahead: whether, if something new is likely, to ask for the last matching messages too.
+            ahead: whether to ask for the last matching messages too if something new is likely, and to rely on a list
+                for streams that have not changed since the last look.
 
         Raises:
             NatsError: the requests could not be sent, or were not answered.
         """
         unknown = [name for name in names if name not in self._made]
+        unchanged = self._unchanged(unknown) if ahead else {}
         messages = {
             name: MessageAt(name, begins[name].last)
             for name in unknown
@@ -103,9 +112,10 @@ class Look:
             if compares or self._releases(name, begins[name]) or self.memory.view.expects(self.js, name)
         }
         last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
-        asked = [*map(StateOf, unknown), *messages.values(), *(last if ahead and self.memory.expects_more else ())]
-        answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
-        states = {name: answers.pop(StateOf(name)) for name in unknown}
+        asked: list[Asked[Any]] = [StateOf(name) for name in unknown if name not in unchanged]
+        asked += [*messages.values(), *(last if ahead and self.memory.expects_more else ())]
+        answers: dict[Question[Any], Any] = dict(zip(asked, ask_each(self.js, asked), strict=True))
+        states = {name: unchanged[name] if name in unchanged else answers.pop(StateOf(name)) for name in unknown}
         new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
         states |= self._made | all_believed(self.js, new, Trust.TWICE)
         there = {name: answers[question] for name, question in messages.items()}
@@ -116,6 +126,23 @@ class Look:
         replaces, filters, peek = self.memory.traits.replaces, self.options.filters, self.options.peek
         some = (n for n, info in facts.infos.items() if replaces or removal_is_normal(info.retention, filters, peek))
         return replace(facts, removal_normal=set(some))
+
+    def _unchanged(self, names: Sequence[str]) -> dict[str, StreamInfo]:
+        """Return the last states of those of many streams that the account's list reports as they were."""
+        memory = self.memory
+        if len(names) < LISTED_FROM or not memory.lists or not memory.states:
+            return {}
+        try:
+            listed = all_streams(self.js)
+        except PermissionsError:
+            memory.lists = False
+            return {}
+        except JetStreamError:  # as when streams come and go
+            return {}
+        memory.lists = len(listed) < 4 * len(names)
+        found = {each.name: state_in(each.entry, each.name) for each in listed if each.entry and not each.problem}
+        last = {name: memory.states[name] for name in names if name in found and name in memory.states}
+        return {name: info for name, info in last.items() if info.is_listed_as(found[name])}
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.

@@ -25,7 +25,7 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
 from spark_nats.kinds.queries import parse
-from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
 from spark_nats.options.hints import naming_options
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
@@ -172,11 +172,11 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
     waits_for: dict[Key, int] = {}
     for i, source in enumerate(document["sources"]):
         before, latest = offset_of(source.get("startOffset")) or {}, offset_of(source.get("latestOffset")) or {}
-        for name, batch in (offset_of(source.get("endOffset")) or {}).items():
-            positions[i, name] = batch.end
-            starts[i, name] = start_of(batch, before[name].end if name in before else None)
+        for name, entry in (offset_of(source.get("endOffset")) or {}).items():
+            positions[i, name] = entry.end
+            starts[i, name] = start_of(entry, before[name].end if name in before else None)
             if name in latest:
-                ends[i, name] = max(latest[name].end.next, batch.end.next)
+                ends[i, name] = max(latest[name].end.next, entry.end.next)
                 if isinstance(least := _parsed(source["latestOffset"])[name].get("waits_for"), int):
                     waits_for[i, name] = least
     return LagSample(began, began + duration / 1000, starts, positions, ends, waits_for)
@@ -205,11 +205,11 @@ def is_ours(document: Any) -> bool:
     )
 
 
-def start_of(batch: Batch, before: Position | None) -> int:
+def start_of(entry: OffsetEntry, before: Position | None) -> int:
     """Return the first sequence of a micro-batch, given the position of the query before it, if any."""
-    if before is not None and before.created == batch.end.created:
-        return min(before.next, batch.first)  # batch.first is smaller where the stream had lost its end
-    return batch.first if batch.since is None else batch.since
+    if before is not None and before.created == entry.end.created:
+        return min(before.next, entry.first)  # entry.first is smaller where the stream had lost its end
+    return entry.first if entry.since is None else entry.since
 
 
 def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options: Settings | None) -> QueryLag:

@@ -17,7 +17,7 @@ from spark_nats.commands import conditions
 from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
-from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
 from spark_nats.lag import MAX_SAMPLES, Key, LagSample, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
 
@@ -26,7 +26,7 @@ class Planned(NamedTuple):
     """A micro-batch as it was planned."""
 
     began: float  # when, in seconds since 1970
-    batches: dict[Key, Batch]  # what it has of each stream
+    entries: dict[Key, OffsetEntry]  # what it has of each stream
     reads_nats: bool  # whether the query reads streams of NATS; there may be none yet
 
 
@@ -58,8 +58,8 @@ def read_checkpoint(location: str) -> Checkpoint:
     known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
     samples = [_sample(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
     if not samples and under_way is not None:
-        start = {key: start_of(part, None) for key, part in under_way.batches.items()}
-        ends = {key: part.end for key, part in under_way.batches.items()}
+        start = {key: start_of(part, None) for key, part in under_way.entries.items()}
+        ends = {key: part.end for key, part in under_way.entries.items()}
         positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
         samples = [LagSample(under_way.began, under_way.began, start, positions, {})]
     if not samples or (ended and batch not in known):
@@ -72,9 +72,9 @@ def read_checkpoint(location: str) -> Checkpoint:
 
 
 def _sample(planned: Planned, before: Planned | None, ended: float) -> LagSample:
-    begins = {key: batch.end for key, batch in before.batches.items()} if before else {}
-    starts = {key: start_of(batch, begins.get(key)) for key, batch in planned.batches.items()}
-    positions = {key: batch.end for key, batch in planned.batches.items()}
+    begins = {key: entry.end for key, entry in before.entries.items()} if before else {}
+    starts = {key: start_of(entry, begins.get(key)) for key, entry in planned.entries.items()}
+    positions = {key: entry.end for key, entry in planned.entries.items()}
     return LagSample(planned.began, max(planned.began, ended), starts, positions, {})
 
 
@@ -112,8 +112,8 @@ class _Files:
         except (IndexError, ValueError, OverflowError, OSError):
             raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self._location)) from None
         offsets = [self._offset(number, i, line) for i, line in enumerate(lines[2:], 3)]
-        batches = {(i, name): batch for i, offset in enumerate(offsets) for name, batch in (offset or {}).items()}
-        return Planned(began, batches, any(offset is not None for offset in offsets))
+        entries = {(i, name): entry for i, offset in enumerate(offsets) for name, entry in (offset or {}).items()}
+        return Planned(began, entries, any(offset is not None for offset in offsets))
 
     def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
         """Return the offset on a line; None when it is another source's."""

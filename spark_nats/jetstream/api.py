@@ -109,7 +109,7 @@ def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
-def store(
+def store_messages(
     js: JetStream,
     stream: str,
     messages: Sequence[tuple[str, bytes, bytes | None]],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE, VALUE_REFUSED
 from spark_nats.errors import JetStreamError
-from spark_nats.jetstream.api import JetStream, store
+from spark_nats.jetstream.api import JetStream, store_messages
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_its_kind, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
@@ -64,7 +64,7 @@ class Bucket:
         subject = key_subject(self._name, key, self._js.prefix)
         header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
         nobody = partial(BUCKET_UNAVAILABLE, bucket=self._name)
-        if (refused := store(self._js, self._stream, [(subject, value, header)], nobody)) is not None:
+        if (refused := store_messages(self._js, self._stream, [(subject, value, header)], nobody)) is not None:
             code, err_code, reason = refused
             said = VALUE_REFUSED(bucket=self._name, bytes=len(value), reason=reason, code=code, err_code=err_code)
             raise JetStreamError(said, *refused, transient=refused.transient)

@@ -57,7 +57,7 @@ from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
-from spark_nats.kinds.buckets.key_columns import operations_of, replace_all
+from spark_nats.kinds.buckets.key_columns import may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
@@ -363,7 +363,7 @@ class RevisionReader:
         self._meanwhile: LatestReader | None = None  # reads what was stored since reading began
         self._written = set[str]()  # subjects that were read and have an entry stored since reading began
         # For keys whose names in the leader's list may stand for several keys, because they are not UTF-8:
-        self._are_unnamed = False  # whether there are any
+        self._has_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision
         # by subject: the last revision, the number of revisions, and whether one of them has removed others
         self._unnamed: dict[bytes, tuple[int, int, bool]] = {}
@@ -397,7 +397,7 @@ class RevisionReader:
             if info.last_sequence > self._begins_at:
                 self._note_written(js)
         self._note_counts(js)
-        if self._are_unnamed:
+        if self._has_unnamed:
             self._note_unnamed(js)
         unknown = self._unknown_unnamed(history)
         self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
@@ -418,7 +418,7 @@ class RevisionReader:
             counts = subjects_of(js, self._what.stream, pattern)
             listed = texts(list(counts)).cast(pa.binary())
             subjects = _named(listed)
-            self._are_unnamed |= len(subjects) < len(listed)
+            self._has_unnamed |= len(subjects) < len(listed)
             for subject in _texts(subjects.filter(booleans(~self._was_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
@@ -430,7 +430,7 @@ class RevisionReader:
             subjects = delivered.subjects
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
             if unread.any():
-                replacing = replace_all(delivered.messages)[unread]
+                replacing = may_replace_all(delivered.messages)[unread]
                 for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
                     self._oldest.setdefault(subject, bool(replaces))
 
@@ -450,7 +450,7 @@ class RevisionReader:
                 continue
             chosen = delivered.take(unnamed)
             sequences = chosen.deliveries.stream_sequences().tolist()
-            replacing = replace_all(chosen.messages).tolist()
+            replacing = may_replace_all(chosen.messages).tolist()
             for subject, sequence, replaces in zip(chosen.subjects.to_pylist(), sequences, replacing, strict=True):
                 last, found, replaced = self._unnamed.get(subject, (0, 0, False))
                 if sequence > last:  # else it is read again, after a direct get that broke off

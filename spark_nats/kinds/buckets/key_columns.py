@@ -58,7 +58,7 @@ def is_marker(header: bytes) -> bool:
     return bool(_codes(bytecolumns.byte_strings([header]))[0] != _PUT)
 
 
-def replace_all(messages: Messages) -> bytecolumns.Mask:
+def may_replace_all(messages: Messages) -> bytecolumns.Mask:
     """Return a mask of the messages that may have replaced all entries of their keys: deletions and rollups."""
     rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
     return operations_of(messages).deletions | bytecolumns.flags_of(rolls_up)

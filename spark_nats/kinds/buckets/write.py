@@ -18,7 +18,7 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
 from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns, Refuse
-from spark_nats.kinds.streams.write.sink import STREAM, Sink
+from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
 from spark_nats.protocol.keyvalue import key_subject
 
@@ -59,7 +59,7 @@ def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter
 def sink_of(options: WriteOptions) -> Sink:
     """Return the sink of these options: a bucket, a stream or core NATS."""
     if not isinstance(options, BucketStreamWrite):
-        return STREAM
+        return PLAIN
     bucket = options.bucket
     convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
     return Sink(

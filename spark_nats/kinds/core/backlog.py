@@ -89,7 +89,7 @@ class Backlog:
             self._end += piece.messages
             self._waiting += piece.size
 
-    def cut(self, start: int, end: int) -> list[Piece]:
+    def take(self, start: int, end: int) -> list[Piece]:
         """Return messages ``start`` to ``end`` (exclusive), and count them as taken; they stay until their release."""
         with self._lock:
             self._split(start)
@@ -116,7 +116,7 @@ class Backlog:
             return max(end, start + 1)
 
     def release(self, before: int) -> None:
-        """Forget the messages before a number that was an end for :meth:`cut`."""
+        """Forget the messages before a number that was an end for :meth:`take`."""
         with self._lock:
             count = bisect_left(self._starts, before)
             del self._pieces[:count], self._starts[:count]
@@ -142,13 +142,13 @@ class Backlog:
         with self._lock:
             said, self._gaps = self._gaps, []
             if self._dropped:
-                since, most = time_of_day(self._dropped_since), self._max_bytes
+                since, most = iso_time(self._dropped_since), self._max_bytes
                 dropped = MESSAGES_DROPPED(subjects=subjects, messages=self._dropped, since=since, bytes=most)
                 said.insert(0, dropped)
                 self._dropped = 0
         return said
 
 
-def time_of_day(seconds: float) -> str:
+def iso_time(seconds: float) -> str:
     """Format seconds since 1970 as date and time in ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -221,7 +221,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # byte-identical, because Spark compares text
         self._pace.planned()
         if self._spool:
-            self._spool.write(self._epoch, end, backlog.cut(begin, end))
+            self._spool.write(self._epoch, end, backlog.take(begin, end))
         return CoreOffset(self._epoch, end)._asdict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -240,7 +240,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
         begin = self._number(first)
         if last.epoch == self._epoch:
-            pieces = backlog.cut(begin, last.messages)
+            pieces = backlog.take(begin, last.messages)
         elif first == last:
             pieces = []
         else:

@@ -21,7 +21,7 @@ from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import Transient
 from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
-from spark_nats.kinds.core.backlog import Backlog, Piece, time_of_day
+from spark_nats.kinds.core.backlog import Backlog, Piece, iso_time
 from spark_nats.kinds.core.conditions import MESSAGES_MISSED
 from spark_nats.protocol.messages import Messages
 
@@ -156,5 +156,5 @@ class Receiver:
                 return
 
     def _note_gap(self, since: float, reason: str) -> None:
-        subjects, until = ",".join(self._subjects), time_of_day(clock.time())
-        self._backlog.note_gap(MESSAGES_MISSED(subjects=subjects, since=time_of_day(since), until=until, reason=reason))
+        subjects, until = ",".join(self._subjects), iso_time(clock.time())
+        self._backlog.note_gap(MESSAGES_MISSED(subjects=subjects, since=iso_time(since), until=until, reason=reason))

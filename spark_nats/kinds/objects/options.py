@@ -88,7 +88,7 @@ class ObjectChangesOptions(_Objects, StreamScan):
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     """The object store into which rows are put."""
 
-    requested: dict[str, Any] | None = option(
+    create: dict[str, Any] | None = option(
         values.read_create_object_store,
         "create the object store if it does not exist: `true` or its configuration in JSON, such as "
         '`{"max_bytes": 1000000000, "replicas": 3}`',
@@ -97,6 +97,6 @@ class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     )
 
     @property
-    def create(self) -> RequestedConfig | None:
+    def requested_config(self) -> RequestedConfig | None:
         """The configuration of a store that is created if it does not exist; None when it must exist."""
-        return None if self.requested is None else store_config(self.store, self.requested)
+        return None if self.create is None else store_config(self.store, self.create)

@@ -13,7 +13,7 @@ from functools import partial
 from spark_nats import clock
 from spark_nats.conditions import Transient
 from spark_nats.errors import InvalidRowError, JetStreamError, NatsError, PublishError
-from spark_nats.jetstream.api import JetStream, store
+from spark_nats.jetstream.api import JetStream, store_messages
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
@@ -105,7 +105,7 @@ class Putting:
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
         nobody = partial(OBJECT_STORE_UNAVAILABLE, store=self._store)
-        if (refused := store(js, self._stream, messages, nobody)) is not None:
+        if (refused := store_messages(js, self._stream, messages, nobody)) is not None:
             code, err_code, reason = refused
             name = self._info.name
             said = OBJECT_REFUSED(store=self._store, name=name, reason=reason, code=code, err_code=err_code)

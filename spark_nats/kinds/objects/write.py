@@ -76,7 +76,7 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
     from spark_nats.kinds.objects.reading import naming_store
     from spark_nats.kinds.streams.write.checks import refuse_mirror
 
-    store, config = options.store, options.create
+    store, config = options.store, options.requested_config
     with borrow(options.connection) as connection, naming_store(js := JetStream(connection, options.api_prefix), store):
         refuse_mirror(create_stream(js, config) if config else stream_info(js, stream_of_store(store)))
 

@@ -38,4 +38,4 @@ def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
     if options.progress_consumer is None:
         return NatsStreamReader(options, schema)
     shown = ProgressConsumers(options.progress_consumer, options.filters)
-    return NatsStreamReader(options, schema, Traits(taken=shown.take, passed=shown.show))
+    return NatsStreamReader(options, schema, Traits(on_look=shown.take, on_progress=shown.show))

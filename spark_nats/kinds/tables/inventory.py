@@ -21,7 +21,7 @@ from spark_nats.jetstream.listing import (
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import ask_each
 from spark_nats.jetstream.views import StateOf
-from spark_nats.kinds.tables.wire import Row, consumer_row, fitting, unnamed_row
+from spark_nats.kinds.tables.wire import Row, consumer_row, fitting, misnamed_row
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.subjects import name_violation
 
@@ -58,7 +58,7 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
     A stream that is offline, or whose name cannot be part of a subject, has one row with its problem. A stream that no
     longer exists has none.
     """
-    rows = [unnamed_row(each) for each in streams if name_violation(each)]
+    rows = [misnamed_row(each) for each in streams if name_violation(each)]
     requests = [Request(Api.CONSUMER_LIST, (each,), {"offset": 0}) for each in streams if not name_violation(each)]
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         (stream,) = request.names
@@ -79,7 +79,7 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
     A stream that no longer exists is in neither list. All requests share one round trip, so there is one wait for the
     streams that do not answer.
     """
-    rows = [unnamed_row(each) for each in streams if name_violation(each)]
+    rows = [misnamed_row(each) for each in streams if name_violation(each)]
     holding = []
     named = [each for each in streams if not name_violation(each)]
     for stream, state in zip(named, ask_each(js, [StateOf(each) for each in named]), strict=True):

@@ -15,16 +15,16 @@ from spark_nats.options.option import option
 from spark_nats.options.query import WHAT, JetStreamQuery
 
 STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
-TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
+TABLE_NAMES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
 """The tables of the account's inventory."""
 
 
 def read_table(text: str) -> str:
-    """Read the name of one of :data:`TABLES`."""
+    """Read the name of one of :data:`TABLE_NAMES`."""
     try:
-        return values.read_word(text, *TABLES)
+        return values.read_word(text, *TABLE_NAMES)
     except ValueError as error:
-        near = get_close_matches(text.lower(), TABLES, n=1)
+        near = get_close_matches(text.lower(), TABLE_NAMES, n=1)
         raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 _MAX_LONG = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
 
 
-def unnamed_row(stream: str) -> Row:
+def misnamed_row(stream: str) -> Row:
     """Return the row of a stream that cannot be queried because of its name."""
     return {"stream": stream, "problem": f"it cannot be asked for: its name {name_violation(stream)}"}
 

@@ -654,7 +654,7 @@ def test_a_mistake_in_writing_objects_is_named(options, words):
 
 def test_an_object_store_is_made_as_its_configuration_says():
     options = {"objectStore": "A", "createObjectStore": '{"max_age": "2h", "replicas": 3, "compression": true}'}
-    config = parse_write(options, streaming=False).create
+    config = parse_write(options, streaming=False).requested_config
     assert config == {
         "name": "OBJ_A",
         "subjects": ["$O.A.C.>", "$O.A.M.>"],
@@ -665,7 +665,7 @@ def test_an_object_store_is_made_as_its_configuration_says():
         "num_replicas": 3,
         "compression": "s2",
     }
-    assert parse_write({"objectStore": "A"}, streaming=True).create is None
+    assert parse_write({"objectStore": "A"}, streaming=True).requested_config is None
 
 
 def test_rows_are_not_written_as_messages_to_an_object_store():

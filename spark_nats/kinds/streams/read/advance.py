@@ -30,7 +30,7 @@ from spark_nats.kinds.streams.read.facts import (
 )
 from spark_nats.kinds.streams.read.limits import Limits, at_most, limited
 from spark_nats.kinds.streams.read.losses import Loss
-from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset
 
 
 class Advance(NamedTuple):
@@ -77,17 +77,17 @@ def advance(
             found[name] = step  # a stream found by pattern joins when it has something to read
     reach = dict(found)
     if limits.target is not None:
-        bounded = {name: at_most(batch, limits.target.get(name), start.get(name)) for name, batch in found.items()}
-        reach = {name: batch for name, batch in bounded.items() if batch is not None}
+        bounded = {name: at_most(entry, limits.target.get(name), start.get(name)) for name, entry in found.items()}
+        reach = {name: entry for name, entry in bounded.items() if entry is not None}
     # A loss is reported only once, so the micro-batch after it does not wait.
-    new = sum(batch.size for name, batch in reach.items() if batch != start.get(name))
+    new = sum(entry.size for name, entry in reach.items() if entry != start.get(name))
     waits = limits.target is None and not losses and new < limits.min_new
     if waits:
-        end = start | {name: batch for name, batch in reach.items() if not batch.size}  # these only follow a stream
+        end = start | {name: entry for name, entry in reach.items() if not entry.size}  # these only follow a stream
     else:
         end, gone = yield from limited(start, reach, limits, facts, options)
         losses += gone
-    size = sum(batch.size for name, batch in end.items() if batch != start.get(name))
+    size = sum(entry.size for name, entry in end.items() if entry != start.get(name))
     # Spark asks for the next offset when its checkpoint has everything before ``start``.
     intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
     releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
@@ -96,8 +96,8 @@ def advance(
 
 
 def _step(
-    stream: StreamFacts, start: Batch | None, facts: Facts, options: ReadOptions
-) -> Generator[NeedFacts | tuple[Batch, list[Loss]], Answers]:
+    stream: StreamFacts, start: OffsetEntry | None, facts: Facts, options: ReadOptions
+) -> Generator[NeedFacts | tuple[OffsetEntry, list[Loss]], Answers]:
     """Decide how a query advances in one stream, and what is lost; if it does not advance, its entry is unchanged."""
     info, judgement, losses = stream.info, stream.judgement, list[Loss]()
     since = first = max(info.first_sequence, stream.searched)
@@ -113,28 +113,28 @@ def _step(
         if judgement.is_doubtful:
             first = (yield NeedFacts([rest]))[rest]
             losses.append(lost.history_lost(info, start.end, judgement, first))
-    batch = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
+    entry = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
     if start and judgement is Judgement.INTACT:
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
-        if not batch.size and options.filters and first <= info.last_sequence and not shared:
+        if not entry.size and options.filters and first <= info.last_sequence and not shared:
             question = StateOf(info.name, again=first)
             again = (yield NeedFacts([question]))[question]
             if again.created == info.created and again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
         if unread < now.first_sequence and not shared:
             losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
-        if not batch.size and (shared or since >= now.first_sequence):
-            batch = start
-        elif not batch.size:
+        if not entry.size and (shared or since >= now.first_sequence):
+            entry = start
+        elif not entry.size:
             # The stream now begins after the offset, and holds nothing that matches. The offset moves to its end: else
             # a restarted query would report a loss, for a second time or although nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
-            batch = Batch(since, first, Position(info.created, first, time or None))
-    yield batch, losses
+            entry = OffsetEntry(since, first, Position(info.created, first, time or None))
+    yield entry, losses
 
 
-def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[Batch]:
+def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[OffsetEntry]:
     """Advance past the stream's last message that matches, if its sequence is ``first`` or later; else to ``first``.
 
     Answers in ``early`` may be older than the state: they show that a message exists, but not that none does.
@@ -147,7 +147,7 @@ def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, ear
             sequence, time = _last_of(asked, (yield NeedFacts(asked)))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
-    return Batch(since, first, Position(info.created, sequence + 1, time or None))
+    return OffsetEntry(since, first, Position(info.created, sequence + 1, time or None))
 
 
 def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.facts import Answers, Deciding, Facts, NeedFacts, SizesOf
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost
-from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset
 
 
 class Limits(NamedTuple):
@@ -31,19 +31,19 @@ class Limits(NamedTuple):
     max_bytes: int | None = None
 
 
-def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
+def at_most(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | None) -> OffsetEntry | None:
     """Return a stream's part of a micro-batch, not beyond ``bound``; all of it if ``bound`` is in a former stream.
 
     Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
     """
     if bound is None:
         return begin
-    if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-        return batch  # an unchanged entry stays, even beyond a target that a stale leader has reported
-    begins_earlier = batch.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
+    if entry == begin or bound.created != entry.end.created or entry.end.next <= bound.next:
+        return entry  # an unchanged entry stays, even beyond a target that a stale leader has reported
+    begins_earlier = entry.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
     if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not begins_earlier:
         return begin  # byte-identical, because Spark compares offsets as text
-    return batch.up_to(bound)
+    return entry.up_to(bound)
 
 
 def limited(
@@ -54,10 +54,10 @@ def limited(
     An end that an earlier look has set as the target gets the time of the message that is there now, if there is one:
     since that look, the stream may have lost what it had after ``start``, and have stored other messages there.
     """
-    new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
+    new = {name: entry for name, entry in reach.items() if entry != start.get(name) and entry.size}
     most, max_bytes, infos, losses = limits.max_offsets, limits.max_bytes, facts.infos, list[Loss]()
     answers: Answers = {}
-    if most is None or sum(batch.size for batch in new.values()) <= most:
+    if most is None or sum(entry.size for entry in new.values()) <= most:
         most = None
     if max_bytes is None or sum(infos[name].bytes for name in new) <= max_bytes:
         max_bytes = None
@@ -89,24 +89,24 @@ def _cut(
     stream with something new contributes at least one message.
     """
     filters, losses = options.filters or (">",), list[Loss]()
-    firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
+    firsts = {name: [MessageAt(name, entry.first, each) for each in filters] for name, entry in whole.items()}
     # Mostly there is no hole, and then the same round trip finds the end.
     probable = _last_messages(_shared(whole, most), whole, options) if most else {}
     answers = yield NeedFacts([*chain(*firsts.values()), *probable.values()])
-    solid = dict[str, Batch]()
-    for name, batch in whole.items():
+    solid = dict[str, OffsetEntry]()
+    for name, entry in whole.items():
         there = [message.sequence for message in map(answers.get, firsts[name]) if message]
-        solid[name] = batch._replace(first=min([*there, batch.end.next]))
+        solid[name] = entry._replace(first=min([*there, entry.end.next]))
 
-    ends = _shared(solid, most) if most else {name: batch.end.next for name, batch in solid.items()}
+    ends = _shared(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
     if max_bytes:
-        ranges = {name: SizesOf(name, batch.first, ends[name]) for name, batch in solid.items()}
+        ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
         answers = yield NeedFacts([*ranges.values()])
         shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, max_bytes)
         ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
     passed = [
-        name for name, batch in whole.items() if solid[name].first > batch.first and name not in facts.removal_normal
+        name for name, entry in whole.items() if solid[name].first > entry.first and name not in facts.removal_normal
     ]
     holes = {name: StateOf(name, again=whole[name].first) for name in passed}
     lasts = _last_messages(ends, solid, options)
@@ -119,16 +119,16 @@ def _cut(
     for name, place in lasts.items():
         # A micro-batch ends after a message that exists, so that it can be compared. If there is none just before the
         # end, the end moves over the hole and the first message after it.
-        last, batch = answers[place], solid[name]
-        if last is not None and last.sequence + 1 < batch.end.next:
-            solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
+        last, entry = answers[place], solid[name]
+        if last is not None and last.sequence + 1 < entry.end.next:
+            solid[name] = entry.up_to(Position(entry.end.created, last.sequence + 1, last.time))
     return solid, losses, answers
 
 
 def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
     """Return where each stream's part ends in a micro-batch with ``limit`` sequences in all, see :func:`share`."""
-    shares = share({name: batch.size for name, batch in wanted.items()}, limit)
-    return {name: batch.first + shares[name] for name, batch in wanted.items()}
+    shares = share({name: entry.size for name, entry in wanted.items()}, limit)
+    return {name: entry.first + shares[name] for name, entry in wanted.items()}
 
 
 def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:

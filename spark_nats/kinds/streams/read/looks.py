@@ -185,8 +185,8 @@ class Look:
             memory.holds[name].adopt(self.js, info)
         elif info.retention != LIMITS:
             self._check_may_be_read(info, facts.infos)
-        if memory.traits.taken:
-            memory.traits.taken(self.js, info)
+        if memory.traits.on_look:
+            memory.traits.on_look(self.js, info)
         memory.selection.see(self.js, info, self.options.filters)
         notice_times_ahead(info)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.

@@ -57,14 +57,14 @@ def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: boo
     return retention not in (LIMITS, None) and (peek or bool(filters))
 
 
-def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
+def stream_lost(name: str, begin: Position | None, is_logged: bool, options: ReadOptions) -> list[Loss]:
     """Return the loss of a stream.
 
     Without ``failOnDataLoss``, the query keeps looking for a named stream, and reports its loss once: if the loss
-    ``is_said``, return nothing.
+    ``is_logged``, return nothing.
     """
     where = f" from sequence {begin.next} on" if begin else ""
-    if is_said and not options.fail_on_data_loss and options.pattern is None:
+    if is_logged and not options.fail_on_data_loss and options.pattern is None:
         return []
     return [Loss(conditions.STREAM_DELETED(stream=name, where=where))]
 

@@ -38,7 +38,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     names = memory.selection.names
     if pattern is not None:  # a server that is not up to date may list too few streams
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
-    asked = look.ask(names, {name: batch.end for name, batch in start.items()}, ahead=True)
+    asked = look.ask(names, {name: entry.end for name, entry in start.items()}, ahead=True)
     facts = look.judged(look.prepare(asked, may_wait=True))
     if pattern is None:
         _warn_of_others(look, facts)
@@ -60,8 +60,8 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
                 hold.look(look.js)
             elif stream.judgement.is_doubtful:
                 hold.retake()
-        elif memory.traits.passed and name in found.releases:
-            memory.traits.passed(look.js, stream.info, found.releases[name])
+        elif memory.traits.on_progress and name in found.releases:
+            memory.traits.on_progress(look.js, stream.info, found.releases[name])
     memory.states = facts.infos if all(facts.streams.values()) else {}
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found
@@ -89,7 +89,7 @@ def hold(look: Look, start: QueryOffset) -> None:
 
     Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
-    asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
+    asked = look.ask(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
     facts = look.judged(look.prepare(asked))
     for name, stream in facts.streams.items():
         begin, held = facts.begins.get(name), look.memory.holds[name]

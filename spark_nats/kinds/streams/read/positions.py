@@ -23,7 +23,7 @@ from spark_nats.protocol.documents import printable, sequence_at, string_at, tex
 from spark_nats.protocol.subjects import name_violation
 
 
-class Batch(NamedTuple):
+class OffsetEntry(NamedTuple):
     """One stream's part of a micro-batch, which is its entry in an offset; empty where a query begins.
 
     Attributes:
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         """Number of sequences to read."""
         return self.end.next - self.first
 
-    def up_to(self, end: Position) -> Batch:
+    def up_to(self, end: Position) -> OffsetEntry:
         """Return the part cut off at ``end``."""
         return self._replace(first=min(self.first, end.next), end=end)
 
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
         return entry
 
     @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Batch:
+    def from_json(cls, entry: Mapping[str, Any]) -> OffsetEntry:
         """Return the part of a micro-batch in a JSON entry that Spark kept.
 
         Raises:
@@ -71,12 +71,12 @@ class Batch(NamedTuple):
         return cls(since, end.next if first is None else first, end)
 
 
-def beginning_at(place: Position) -> Batch:
+def beginning_at(place: Position) -> OffsetEntry:
     """Return the entry of a query that begins at a position."""
-    return Batch(None, place.next, place)
+    return OffsetEntry(None, place.next, place)
 
 
-QueryOffset = dict[str, Batch]
+QueryOffset = dict[str, OffsetEntry]
 """The offset of a query: one entry for each stream."""
 
 
@@ -95,6 +95,6 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         for name in document:
             if violation := name_violation(name):
                 raise ValueError(f"{name!r} cannot name a stream: it {violation}")
-        return {name: Batch.from_json(entry) for name, entry in document.items()}
+        return {name: OffsetEntry.from_json(entry) for name, entry in document.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise NatsError(OFFSET_OF_ANOTHER(offset=printable(repr(document)), reason=error)) from None

@@ -215,11 +215,11 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return where the next micro-batch ends."""
         if self._idling.wait_while_idle(start):
             return start
-        begin, most = from_json(start), self._options
+        begin, options = from_json(start), self._options
         self._established = True  # the offset shows that a server has answered before
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
-            limits = Limits(self._target, self._pace.min_new, most.max_offsets, most.max_bytes)
+            limits = Limits(self._target, self._pace.min_new, options.max_offsets, options.max_bytes)
         asked = clock.monotonic()
         found = self._asking(offsets.latest, begin, limits)
         if found.size:

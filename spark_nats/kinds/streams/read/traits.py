@@ -22,17 +22,17 @@ class Traits:
         replaces: whether a later message replaces a removed one, so that its removal is no loss.
         naming: makes the error about a missing stream say what the stream stands for.
         words: what the error names if nothing was stored since the starting time; empty if that is the stream.
-        taken: called with each stream at each look, before the stream is read; may refuse the stream.
-        passed: called in streaming, unless the query consumes, with each intact stream and the sequence before which
-            everything is processed.
+        on_look: called with each stream at each look, before the stream is read; may refuse the stream.
+        on_progress: called in streaming, unless the query consumes, with each intact stream and the sequence before
+            which everything is processed.
     """
 
     rows: Callable[[StructType], RowBuilder] = RowBuilder
     replaces: bool = False
     naming: Callable[[JetStream], AbstractContextManager[object]] = nullcontext
     words: str = ""
-    taken: Callable[[JetStream, StreamInfo], None] | None = None
-    passed: Callable[[JetStream, StreamInfo, int], None] | None = None
+    on_look: Callable[[JetStream, StreamInfo], None] | None = None
+    on_progress: Callable[[JetStream, StreamInfo, int], None] | None = None
 
 
 PLAIN = Traits()

@@ -23,7 +23,7 @@ from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
 from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
 from spark_nats.kinds.streams.write.replay import try_to_read_back
-from spark_nats.kinds.streams.write.sink import STREAM, Sink
+from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Began
 
 _SPREADS_WITHIN = 3.0  # seconds within which all servers of a cluster know a new bucket
@@ -68,7 +68,7 @@ def refuse_mirror(stream: StreamInfo) -> None:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
-def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
+def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN) -> Began | None:
     """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
 
     Returns:

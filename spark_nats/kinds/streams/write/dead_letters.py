@@ -153,10 +153,10 @@ class DeadLetters:
         prefix = self._ids.prefix
         return AlreadyStored(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
 
-    def partition_valid(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the valid rows of a batch as they are published, and take the bad rows.
 
-        Rows that are only too large are still among the valid ones, see :meth:`left`.
+        Rows that are only too large are still among the valid ones, see :meth:`rows_to_send`.
 
         Raises:
             InvalidRowError: the rows name another target.
@@ -171,7 +171,7 @@ class DeadLetters:
         self.add(_as_it_is(columns, row, reasons[row]) for row in sorted(reasons))
         return checker.encode(batch.filter(booleans(~is_bad)))
 
-    def left(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
+    def rows_to_send(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
         """Take the rows that are too large; return the others, without those stored as bad rows by an earlier attempt.
 
         Raises:

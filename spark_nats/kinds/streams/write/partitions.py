@@ -29,7 +29,7 @@ from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, find_already_stored
-from spark_nats.kinds.streams.write.sink import STREAM, Sink
+from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.subjects import subject_violation
 
@@ -43,7 +43,7 @@ _MAX_TOGETHER = 1 << 30  # bytes that a task keeps until its last row arrives
 
 
 def write_partition(
-    options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink = STREAM
+    options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink = PLAIN
 ) -> Written:
     """Write one partition, on an executor.
 
@@ -173,14 +173,14 @@ def _write_rows(
     count = size = 0
     for batch in batches:
         try:
-            rows = checker.check(batch, count) if bad is None else bad.partition_valid(checker, batch, count)
+            rows = checker.check(batch, count) if bad is None else bad.valid_rows(checker, batch, count)
         except InvalidRowError:
             publisher.drain()  # the error reports these rows as sent, so they must be safe
             raise
         if already_stored is not None:
             rows = rows.where(already_stored.missing(rows.ids))
         if bad is not None:
-            rows = bad.left(checker, rows)
+            rows = bad.rows_to_send(checker, rows)
         size += int(rows.sizes.sum())
         for part in rows.split_conditional():
             if part.conditional is None or isinstance(publisher, CorePublisher):

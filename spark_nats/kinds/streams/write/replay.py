@@ -40,7 +40,7 @@ from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
-from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin, first_of
+from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin, start_of_recreated
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.options.data_loss import report_loss
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
@@ -143,7 +143,7 @@ def find_already_stored(
     stream = ask(stream_info, stream.name)
     time = began.time
     if began.end.created != stream.created:
-        began = first_of(stream, time)
+        began = start_of_recreated(stream, time)
         if began is None:
             return Before(time, None), True
     known = stream.still_knows_ids((stream.time - time) / 1e9)  # whether it recognizes every id of the attempt
@@ -209,7 +209,7 @@ def _begin(
             continue
         if found.warning:
             logger.warning(found.warning.with_code)
-        if found.first:
+        if found.is_first_time:
             logger.info(
                 conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).with_code
             )
@@ -222,7 +222,7 @@ def _begin(
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
-            return found.began, found.began is not None or not known.later
+            return found.began, found.began is not None or not known.earlier_in_run
         stream = stream_info(js, stream.name)
 
 
@@ -238,8 +238,8 @@ def _ask(js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | Na
     zero, batch = None, int(task.batch or 0)
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
         zero = read_note(js, options, f"{task.query}.0")[1]
-    later = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
-    return entry, Inputs(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), later)
+    earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
+    return entry, Inputs(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), earlier)
 
 
 def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:

@@ -56,4 +56,4 @@ class Sink:
         return self.words or (isinstance(options, WriteOptions) and options.stream) or "core NATS"
 
 
-STREAM = Sink()
+PLAIN = Sink()  # streams and core NATS

@@ -37,17 +37,17 @@ class Inputs(NamedTuple):
 
     Attributes:
         note: the note under the task's key of the state bucket; None where there is none.
-        first: the last micro-batch that is noted for partition 0, where that key was read.
+        batch_of_partition_0: the last micro-batch that is noted for partition 0, where that key was read.
         noted: the last micro-batch that a task of this process has noted under the key in this run of the query.
-        later: whether a note shows that this run of the query has begun an earlier micro-batch. Then no earlier run has
-            begun this one.
+        earlier_in_run: whether a note shows that this run of the query has begun an earlier micro-batch. Then no
+            earlier run has begun this one.
         tail: what the stream's last messages show; None where they were not searched.
     """
 
     note: Note | None
-    first: int = -1
+    batch_of_partition_0: int = -1
     noted: int = -1
-    later: bool = False
+    earlier_in_run: bool = False
     tail: StreamTail | None = None
 
 
@@ -60,18 +60,18 @@ class Decision(NamedTuple):
         older: why the bucket must be older than the query's checkpoint; ``began`` then stands for the forgotten note.
             Empty where the bucket need not be older.
         warning: the warning about the existing note; None where there is nothing to warn of.
-        first: whether only the stream shows that the task is new.
+        is_first_time: whether only the stream shows that the task is new.
         lacks_tail: whether the stream's last messages have to be searched for a new decision.
     """
 
     began: Began | None = None
     older: str = ""
     warning: ConditionText | None = None
-    first: bool = False
+    is_first_time: bool = False
     lacks_tail: bool = False
 
 
-def first_of(stream: StreamInfo, time: int) -> Began | None:
+def start_of_recreated(stream: StreamInfo, time: int) -> Began | None:
     """Return from where to read back a stream that was recreated after a task began at ``time``.
 
     An attempt that was running then may have stored rows in the new stream before it noticed. Return None where the
@@ -97,15 +97,15 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
             return Decision(note.began)
         old, created = note.began.stream, note.began.end.created
         warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
-        return Decision(first_of(stream, note.began.time) if old == stream.name else None, warning=warning)
+        return Decision(start_of_recreated(stream, note.began.time) if old == stream.name else None, warning=warning)
 
     own = note.batch if note is not None else -1
-    last, older = max(own, known.first), ""
+    last, older = max(own, known.batch_of_partition_0), ""
     if known.noted > own:
         older = f"it does not know micro-batch {known.noted}, which this process has noted there"
     elif 0 <= last < batch - 1:
         older = f"the last micro-batch that it knows is {last}"
-    elif last >= batch - 1 and known.later and not task.attempt:
+    elif last >= batch - 1 and known.earlier_in_run and not task.attempt:
         return Decision()
     if tail is None:
         return Decision(lacks_tail=True)
@@ -113,7 +113,7 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
         older = f"it does not know {task.name}, of which stream {stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:
         if tail.new:
-            return Decision(first=True)
+            return Decision(is_first_time=True)
         older = "it has no entry for this query"
     seen = Position(stream.created, tail.since + 1)
     return Decision(Began(stream.name, seen, 0), older) if older else Decision()

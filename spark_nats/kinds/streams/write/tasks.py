@@ -57,12 +57,12 @@ class Written(WriterCommitMessage):
 
     Attributes:
         counts: what the task has done. Failed attempts at the same task report nothing.
-        unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
+        unsure_query: id of the query, if its micro-batch may have been begun before, as far as the task knows.
         run: id of the query's run that the task belongs to, also within ``foreachBatch``; see :func:`.writers.run_of`.
     """
 
     counts: Counts
-    unsure: str | None = None
+    unsure_query: str | None = None
     run: str = ""
 
 

@@ -24,7 +24,7 @@ from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
-from spark_nats.kinds.streams.write.sink import STREAM, Sink
+from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask, Written, total
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
@@ -42,7 +42,7 @@ def run_of(context: TaskContext | None) -> str:
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
-def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsWriter:
+def writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
     from spark_nats.kinds.streams.write.checks import prepare
 
@@ -51,7 +51,7 @@ def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> Na
     return NatsWriter(options, may_have_ids(schema, options), began, sink)
 
 
-def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsStreamWriter:
+def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> NatsStreamWriter:
     """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     check_schema(schema, options, sink.columns)
     columns = schema.fieldNames()
@@ -84,7 +84,7 @@ class _Writer:
         sink: the target.
     """
 
-    def __init__(self, options: Query, own_ids: bool = False, began: Began | None = None, sink: Sink = STREAM) -> None:
+    def __init__(self, options: Query, own_ids: bool = False, began: Began | None = None, sink: Sink = PLAIN) -> None:
         self._options = options
         self._sink = sink
         self._own_ids = own_ids
@@ -161,7 +161,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         pass_on(messages)
 
     def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
-        unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
+        unsure = [message.unsure_query for message in messages if isinstance(message, Written) and message.unsure_query]
         options = self._options
         if not unsure or not isinstance(options, WriteOptions) or options.deduplicate != EXACT:
             return

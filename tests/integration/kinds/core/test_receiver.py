@@ -56,7 +56,7 @@ def test_who_may_not_listen_any_more_is_told_so_and_keeps_what_came_before(serve
         reload(server, may("b.>"))
         assert REFUSED in refusal(receiver)
     receiver.close()
-    assert [piece.messages for piece in backlog.cut(0, 1)] == [1]
+    assert [piece.messages for piece in backlog.take(0, 1)] == [1]
 
 
 def test_who_may_not_listen_when_the_server_is_back_is_told_so(server_factory: ServerFactory) -> None:

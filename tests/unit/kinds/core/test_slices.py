@@ -69,12 +69,12 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
     start = 0
     while start < backlog.end:
         end = data.draw(st.integers(start + 1, backlog.end))
-        assert rows(backlog.cut(start, end)) == everything[start:end]
-        assert rows(backlog.cut(start, end)) == everything[start:end]
+        assert rows(backlog.take(start, end)) == everything[start:end]
+        assert rows(backlog.take(start, end)) == everything[start:end]
         if data.draw(st.booleans()):
             backlog.release(end)
         start = end
-    assert backlog.cut(start, start) == []
+    assert backlog.take(start, start) == []
     assert not backlog.losses("a")
 
 
@@ -88,7 +88,7 @@ def test_a_backlog_says_how_many_messages_have_so_many_bytes(
         backlog.add(part)
 
     def size(start: int, end: int) -> int:
-        return sum(len(piece.wire) for piece in backlog.cut(start, end))
+        return sum(len(piece.wire) for piece in backlog.take(start, end))
 
     start = 0
     while start < backlog.end:
@@ -111,11 +111,11 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
         kept += rows([part])[:added]
         dropped += part.messages - added
         if added < part.messages:  # there was no room for one more
-            waiting = sum(piece.size for piece in backlog.cut(taken, backlog.end))
+            waiting = sum(piece.size for piece in backlog.take(taken, backlog.end))
             taken = backlog.end
             next_end = int(frame_ends(part.wire)[added]) - (int(frame_ends(part.wire)[added - 1]) if added else 0)
             assert waiting <= limit < waiting + next_end + PIECE_OVERHEAD
-    assert rows(backlog.cut(0, backlog.end)) == kept
+    assert rows(backlog.take(0, backlog.end)) == kept
     losses = backlog.losses("a")
     if dropped:
         (loss,) = losses
@@ -137,7 +137,7 @@ def test_what_was_taken_waits_no_longer() -> None:
     for _ in range(5):
         backlog.add(Piece(message(b"x" * 100), 1, 0))
         backlog.add(Piece(message(b"y" * 100), 1, 0))
-        backlog.cut(backlog.end - 2, backlog.end)
+        backlog.take(backlog.end - 2, backlog.end)
     assert backlog.end == 10
     assert not backlog.losses("a")
 

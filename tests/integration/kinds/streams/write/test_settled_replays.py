@@ -113,7 +113,8 @@ def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
     forget(nats_py, unique)  # which stores what another publisher has
     written = write_partition(options, task, payload_batches(rows, size=7, ids=ids))
     assert stored_counts(nats_py, unique) == Counter(rows)
-    assert (written.counts.rows, written.counts.duplicates, written.unsure) == (len(rows), min(after, len(rows)), QUERY)
+    counts = written.counts
+    assert (counts.rows, counts.duplicates, written.unsure_query) == (len(rows), min(after, len(rows)), QUERY)
 
 
 @pytest.mark.promise("exactly-once#exact")
@@ -132,9 +133,9 @@ def test_rows_that_come_back_in_another_order_are_stored_once(
 def test_the_next_micro_batch_may_say_the_same_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
-    for batch, unsure in [("7", QUERY), ("8", None)]:  # an earlier run may have begun the first one
+    for batch, unsure_query in [("7", QUERY), ("8", None)]:  # an earlier run may have begun the first one
         written = write_partition(options, replace(TASK, batch=batch, run=unique), payload_batches(ROWS))
-        assert written.unsure == unsure
+        assert written.unsure_query == unsure_query
     assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
 
 
@@ -290,7 +291,7 @@ def test_that_a_run_has_begun_a_micro_batch_is_known_in_each_process(
     for batch, partition, run in [(0, 0, "1"), (0, 1, "1"), (1, 0, "1"), (1, 1, "1"), (2, 0, "1"), (2, 1, "2")]:
         monkeypatch.setattr(replay, "_noted", {})  # a worker that has done nothing yet
         written = write_partition(options, of(str(batch), partition, run=run), payload_batches(["a"]))
-        is_sure = written.unsure is None
+        is_sure = written.unsure_query is None
         assert is_sure == (tails[-1:] != [of(str(batch), partition, run=run)]) == (batch > 0 and run == "1")
     assert stored_counts(nats_py, unique) == Counter(a=6)
 
@@ -514,7 +515,7 @@ def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory)
     options = restricted_options(server)
     prepare(options, streaming=True)
     stop(options, ROWS, 30)
-    assert write_partition(options, TASK, payload_batches(ROWS)).unsure
+    assert write_partition(options, TASK, payload_batches(ROWS)).unsure_query
 
 
 @pytest.mark.parametrize("missing", [*STATE, *READ_BACK])

@@ -26,7 +26,7 @@ from spark_nats.kinds.streams.read.advance import Advance, advance
 from spark_nats.kinds.streams.read.facts import Facts, GapOf, NeedFacts, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.planning import planned
-from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
 
 SECOND = 10**9
 SIZE = 10  # bytes of each message
@@ -97,7 +97,7 @@ class World(dict[str, Stream]):
                     known = place.next
                 judgement = stream.judge(start[name].end) if name in start else Judgement.INTACT
                 streams[name] = StreamFacts(stream.info, judgement, known)
-        return Facts(streams, {name: batch.end for name, batch in start.items()})
+        return Facts(streams, {name: entry.end for name, entry in start.items()})
 
     def answer(self, question: Question[Any], start: QueryOffset) -> Any:
         match question:
@@ -153,13 +153,13 @@ def held(*sequences: int, last: int | None = None, created: str = "C1", **subjec
     return stream
 
 
-def read_to(sequence: int, created: str = "C1", time: int | None = -1, earliest: bool = False) -> Batch:
+def read_to(sequence: int, created: str = "C1", time: int | None = -1, earliest: bool = False) -> OffsetEntry:
     """Where a query is that has read up to a sequence."""
     return beginning_at(Position(created, sequence + 1, sequence * SECOND if time == -1 else time, earliest))
 
 
 STAYS = "it stays"
-CASES: dict[str, tuple[Stream | None, Batch | None, dict[str, Any], Any, str]] = {
+CASES: dict[str, tuple[Stream | None, OffsetEntry | None, dict[str, Any], Any, str]] = {
     "there is more": (held(1, 2, 3), read_to(1), {}, (2, 2, 4), ""),
     "there is nothing new": (held(1, 2, 3), read_to(3), {}, STAYS, ""),
     "it was emptied behind the query": (held(last=3), read_to(3), {}, STAYS, ""),
@@ -229,8 +229,8 @@ def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
     if expected == STAYS:
         assert found.end == start
     else:
-        batch = found.end["A"]
-        assert (batch.since, batch.first, batch.end.next) == expected
+        entry = found.end["A"]
+        assert (entry.since, entry.first, entry.end.next) == expected
     assert [said in loss.what for loss in found.losses] == [True] * bool(said)
     assert [loss.expected for loss in found.losses] == ([case == "they may"] if said else [])
     is_doubt = case in ("it does not exist",) or "lost" in case or case.startswith("others")
@@ -272,7 +272,7 @@ def test_a_limit_is_one_of_all_streams_together() -> None:
     start = {"A": read_to(0, time=None), "B": read_to(0, time=None)}
     for limits in (Limits(max_offsets=4), Limits(max_bytes=4 * SIZE), Limits(max_offsets=5, max_bytes=4 * SIZE)):
         end = world.decide(start, limits, options_of()).end
-        assert 3 <= sum(batch.size for batch in end.values()) <= 4  # bytes are shared before they are counted
+        assert 3 <= sum(entry.size for entry in end.values()) <= 4  # bytes are shared before they are counted
 
 
 def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
@@ -285,7 +285,7 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     decided = decision.send({last: None, again: later.info})
     assert isinstance(decided, Advance)
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
-    assert decided.end["A"] == Batch(3, 6, Position("C1", 6, 5 * SECOND))
+    assert decided.end["A"] == OffsetEntry(3, 6, Position("C1", 6, 5 * SECOND))
 
 
 def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> None:
@@ -293,14 +293,14 @@ def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> N
     world = World(A=held(1, 2, 3, 4))
     target = {"A": Position("C1", 4, 3 * SECOND - 1)}
     end = world.decide({"A": read_to(1)}, Limits(target), options_of(stream="A")).end
-    assert end["A"] == Batch(2, 2, Position("C1", 4, 3 * SECOND))
+    assert end["A"] == OffsetEntry(2, 2, Position("C1", 4, 3 * SECOND))
 
 
 def test_what_stands_at_such_an_end_is_not_asked_for_twice_where_a_limit_has_asked_for_it() -> None:
     world = World(A=held(1, 2, 3))
     target = {"A": Position("C1", 3, 2 * SECOND)}
     end = world.decide({"A": read_to(1)}, Limits(target, max_bytes=1), options_of(stream="A")).end
-    assert end["A"] == Batch(2, 2, Position("C1", 3, 2 * SECOND))
+    assert end["A"] == OffsetEntry(2, 2, Position("C1", 3, 2 * SECOND))
 
 
 # What holds for all
@@ -416,10 +416,10 @@ class Story:
     def look(self, limits: Limits) -> None:
         self.query.step(limits)
         for (name, created, sequence), message in self.away.items():
-            batch = self.query.start.get(name)
-            if batch is None or batch.since is None or batch.end.created != created:
+            entry = self.query.start.get(name)
+            if entry is None or entry.since is None or entry.end.created != created:
                 continue
-            if batch.since <= sequence < batch.end.next:
+            if entry.since <= sequence < entry.end.next:
                 self.passed.add(message.number)
 
     def take(self, stream: Stream, sequence: int) -> Message:
@@ -515,6 +515,6 @@ def test_a_query_that_reads_what_there_was_ends_where_it_began_to_look(
             story.happens(*event, Limits())
     else:
         raise AssertionError("it does not end")
-    assert all(batch.end.next <= target[name].next for name, batch in query.start.items())
+    assert all(entry.end.next <= target[name].next for name, entry in query.start.items())
     assert len(query.read) == len(set(query.read))
     assert set(query.read) == wanted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.limits import at_most
-from spark_nats.kinds.streams.read.positions import Batch
+from spark_nats.kinds.streams.read.positions import OffsetEntry
 
-OLD = Batch(since=90, first=100, end=Position("then", 150, time=1))
+OLD = OffsetEntry(since=90, first=100, end=Position("then", 150, time=1))
 """Where a query has come to, by a micro-batch that began at 100."""
 
 
@@ -16,7 +16,7 @@ def at(sequence: int) -> Position:
 
 
 def test_a_query_goes_no_further_than_its_target() -> None:
-    latest = Batch(since=150, first=150, end=Position("then", 301, time=3))
+    latest = OffsetEntry(since=150, first=150, end=Position("then", 301, time=3))
     bounded = at_most(latest, at(200), OLD)
     assert bounded is not None
     assert bounded.end.next == 201
@@ -28,5 +28,5 @@ def test_a_query_that_has_nothing_to_read_stays_where_it_is_though_its_target_li
 
 
 def test_a_query_that_has_more_to_read_does_not_go_back_to_a_target_before() -> None:
-    latest = Batch(since=150, first=150, end=Position("then", 301, time=3))
+    latest = OffsetEntry(since=150, first=150, end=Position("then", 301, time=3))
     assert at_most(latest, at(120), OLD) == OLD

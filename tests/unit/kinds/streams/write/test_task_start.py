@@ -94,17 +94,17 @@ NEW = Decision()
     [
         (7, Inputs(note(7)), Decision(BEGAN)),
         (7, Inputs(note(7), noted=9), Decision(BEGAN)),
-        (7, Inputs(note(6), later=True), NEW),  # this run has begun the micro-batch before
-        (7, Inputs(note(2), first=6, later=True), NEW),  # the partition was not there for a while
-        (7, Inputs(None, first=7, later=True), NEW),  # it is a new one, and partition 0 was faster
+        (7, Inputs(note(6), earlier_in_run=True), NEW),  # this run has begun the micro-batch before
+        (7, Inputs(note(2), batch_of_partition_0=6, earlier_in_run=True), NEW),  # the partition was away for a while
+        (7, Inputs(None, batch_of_partition_0=7, earlier_in_run=True), NEW),  # it is new, and partition 0 was faster
         (0, Inputs(None), LACKS),
         (7, Inputs(note(6)), LACKS),  # the first micro-batch of a run may have been begun by another one
-        (7, Inputs(note(6), later=True, noted=7), LACKS),
+        (7, Inputs(note(6), earlier_in_run=True, noted=7), LACKS),
         (7, Inputs(note(5)), LACKS),
         (7, Inputs(None), LACKS),
         (0, Inputs(None, tail=SILENT), NEW),
         (7, Inputs(note(6), tail=SILENT), NEW),
-        (7, Inputs(None, tail=StreamTail(60, new=True)), Decision(first=True)),
+        (7, Inputs(None, tail=StreamTail(60, new=True)), Decision(is_first_time=True)),
     ],
 )
 def test_how_a_task_begins(batch: int, known: Inputs, found: Decision) -> None:
@@ -113,16 +113,16 @@ def test_how_a_task_begins(batch: int, known: Inputs, found: Decision) -> None:
 
 def test_a_task_that_is_tried_again_is_not_new_because_the_bucket_says_so() -> None:
     task = replace(of(7), attempt=1)
-    assert begin(task, STREAM, Inputs(note(6), later=True)) == LACKS
-    assert begin(task, STREAM, Inputs(note(6), later=True, tail=SILENT)) == NEW
-    assert begin(task, STREAM, Inputs(note(6), later=True, tail=StreamTail(60, rows=3))).older
+    assert begin(task, STREAM, Inputs(note(6), earlier_in_run=True)) == LACKS
+    assert begin(task, STREAM, Inputs(note(6), earlier_in_run=True, tail=SILENT)) == NEW
+    assert begin(task, STREAM, Inputs(note(6), earlier_in_run=True, tail=StreamTail(60, rows=3))).older
 
 
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (Inputs(note(5), first=4, tail=SILENT), "the last micro-batch that it knows is 5"),
-        (Inputs(None, first=5, tail=SILENT), "the last micro-batch that it knows is 5"),
+        (Inputs(note(5), batch_of_partition_0=4, tail=SILENT), "the last micro-batch that it knows is 5"),
+        (Inputs(None, batch_of_partition_0=5, tail=SILENT), "the last micro-batch that it knows is 5"),
         (Inputs(None, tail=SILENT), "it has no entry for this query"),
         (
             Inputs(None, tail=StreamTail(60, rows=3)),
@@ -133,7 +133,7 @@ def test_a_task_that_is_tried_again_is_not_new_because_the_bucket_says_so() -> N
             "it does not know partition 1 of micro-batch 7, of which stream 'S'",
         ),
         (
-            Inputs(note(6), noted=7, later=True, tail=SILENT),
+            Inputs(note(6), noted=7, earlier_in_run=True, tail=SILENT),
             "it does not know micro-batch 7, which this process has noted",
         ),
         (

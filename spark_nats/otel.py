@@ -51,7 +51,7 @@ class _Query:
     name: str  # or the id of a query without a name
     running: bool = True
     batch: int | None = None  # the last completed micro-batch
-    ended: float | None = None  # when that micro-batch ended, in seconds since 1970
+    batch_ended: float | None = None  # when that micro-batch ended, in seconds since 1970
     # its last progress documents, oldest first; only those with NATS streams
     recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
 
@@ -90,7 +90,7 @@ class MetricsListener(StreamingQueryListener):
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
         self._gauge(metrics.RUNNING, lambda: ((int(each.running), _labels(each.name)) for each in self._known()))
         self._gauge(metrics.BATCH, lambda: ((each.batch, _labels(each.name)) for each in self._known()))
-        self._gauge(metrics.BATCH_ENDED, lambda: ((each.ended, _labels(each.name)) for each in self._known()))
+        self._gauge(metrics.BATCH_ENDED, lambda: ((each.batch_ended, _labels(each.name)) for each in self._known()))
         self._gauge(metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._fresh_lags()))
         for measure, value_of in metrics.OF_STREAMS:
             self._gauge(measure, partial(self._of_streams, value_of))
@@ -103,14 +103,14 @@ class MetricsListener(StreamingQueryListener):
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
         query, sample = self._query(event.progress), sample_of(document)
-        query.batch, query.ended = int(document["batchId"]), sample.ended
+        query.batch, query.batch_ended = int(document["batchId"]), sample.ended
         if sample.positions:
             with self._lock:
                 query.recent.append(document)
                 self._lags = _NEVER
         labels = _labels(query.name)
         for source in document["sources"]:
-            if _is_ours(source.get("endOffset")):
+            if _is_of_nats(source.get("endOffset")):
                 self._read.add(source["numInputRows"], labels)
         self._output.add(max(0, (document.get("sink") or {}).get("numOutputRows", 0)), labels)
         self._duration.record(sample.ended - sample.began, labels)
@@ -196,6 +196,6 @@ def _labels(query: str) -> dict[str, str]:
     return {metrics.QUERY: query}
 
 
-def _is_ours(offset: Any) -> bool:
+def _is_of_nats(offset: Any) -> bool:
     """Return whether an offset is one of NATS streams or of core NATS."""
     return offset_of(offset) is not None or (isinstance(offset, dict) and offset.keys() == _OF_CORE)

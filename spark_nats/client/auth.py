@@ -15,7 +15,7 @@ from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # A block of a .creds file, as the server and other clients match it: dashes around a title, the text, dashes.
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
-_RECOGNISED = 8  # minimum characters of a secret that is blanked; any text may contain a shorter one by chance
+_MIN_BLANKED = 8  # minimum characters of a secret that is blanked; any text may contain a shorter one by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Credentials:
 def blanked(text: str, secrets: Iterable[str | None]) -> str:
     """Return a text with these secrets blanked, except secrets that are too short to be told from other words."""
     for secret in secrets:
-        if secret and len(secret) >= _RECOGNISED:
+        if secret and len(secret) >= _MIN_BLANKED:
             text = text.replace(secret, "…")
     return text
 

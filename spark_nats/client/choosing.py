@@ -44,10 +44,10 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
     fact = host_cache.announced_to(options)
     if _announced.get(options) != servers or host_cache.seconds_since(fact) > host_cache.FACT_TTL / 2:
         _announced[options] = servers
-        host_cache.mark(fact, announced(options))
+        host_cache.mark(fact, announced_text(options))
 
 
-def announced(options: ConnectionOptions) -> str:
+def announced_text(options: ConnectionOptions) -> str:
     """Return the announced servers known to this machine, as a text for other processes; "" when there are none.
 
     The text has no logins, because those are in the options.
@@ -58,7 +58,7 @@ def announced(options: ConnectionOptions) -> str:
 
 
 def add_announced(options: ConnectionOptions, text: str) -> None:
-    """Add the announced servers of another process, as :func:`announced` returns them, to those of this process."""
+    """Add another process's announced servers, as :func:`announced_text` returns them, to those of this process."""
     if text:
         _announced[options] = tuple(dict.fromkeys((*_read(options, text), *_announced.get(options, ()))))
 

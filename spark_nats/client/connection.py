@@ -110,7 +110,7 @@ class Connection(Link):
         When there are none, wait for some, and return None after ``timeout`` seconds.
         """
         deadline = clock.monotonic() + timeout
-        self._receive_until(lambda: subscription.waits, deadline)
+        self._receive_until(lambda: subscription.has_pending, deadline)
         return subscription.pop()
 
     def wait(self, seconds: float) -> None:
@@ -133,20 +133,20 @@ class Connection(Link):
         self,
         requests: Sequence[tuple[str, bytes, bytes | None]],
         timeout: float | None = None,
-        marks: Sequence[bytes] | None = None,
+        expected: Sequence[bytes] | None = None,
     ) -> list[Reply | NatsError]:
         """Send requests one after the other, in one round trip.
 
         Args:
             requests: subject, payload and header block, if any, of each request.
             timeout: seconds to wait for all answers; the connection's ``request_timeout`` when None.
-            marks: for each request, bytes that the intended responder's answer contains; other subscribers may listen
-                on the subject too, and answer first. When None, every answer counts.
+            expected: for each request, bytes that the intended responder's answer contains; other subscribers may
+                listen on the subject too, and answer first. When None, every answer counts.
 
         Returns:
-            For each request the first answer with its mark, or with a status and no payload. If none arrives within the
-            timeout: an answer without the mark, else a NatsTimeoutError. If no subscriber listens on the subject: a
-            NoRespondersError.
+            For each request the first answer with the expected bytes, or with a status and no payload. If none arrives
+            within the timeout: an answer without them, else a NatsTimeoutError. If no subscriber listens on the
+            subject: a NoRespondersError.
 
         Raises:
             ValueError: a subject cannot be published to.
@@ -156,12 +156,12 @@ class Connection(Link):
                 raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
-        open_ = {}  # subjects and marks of the unanswered requests, by inbox
+        open_ = {}  # subjects and expected bytes of the unanswered requests, by inbox
         strangers: dict[str, Reply] = {}
-        for (subject, payload, header), mark in zip(requests, marks or [b""] * len(requests), strict=True):
+        for (subject, payload, header), part in zip(requests, expected or [b""] * len(requests), strict=True):
             self._request_count += 1
             inbox = f"{self._requests.subject[:-1]}{self._request_count}"
-            open_[inbox] = subject, mark
+            open_[inbox] = subject, part
             self.publish(subject, payload, inbox, header)
         inboxes = list(open_)
         replies: dict[str, Reply | NatsError] = {}
@@ -170,9 +170,9 @@ class Connection(Link):
         while open_:
             messages = self.next(self._requests, deadline - clock.monotonic())
             for inbox, reply in _answers(messages, open_) if messages is not None else ():
-                subject, mark = open_[inbox]
+                subject, part = open_[inbox]
                 status = None if reply.payload else parse_status(reply.header)
-                if status is None and mark not in reply.payload:
+                if status is None and part not in reply.payload:
                     strangers[inbox] = reply
                     continue
                 del open_[inbox]

@@ -155,13 +155,13 @@ class Backoff:
     Attributes:
         first: seconds of the first wait.
         maximum: maximum seconds of a wait.
-        least: the fixed share of each wait; the rest is random.
+        fixed_share: the share of each wait, from 0 to 1, that is fixed; the rest is random.
         upcoming: seconds of the next wait.
     """
 
     first: float
     maximum: float
-    least: float = 1.0
+    fixed_share: float = 1.0
     upcoming: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,4 +179,4 @@ class Backoff:
     def next(self) -> float:
         """Return the seconds to wait now."""
         wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.maximum)
-        return wait if self.least == 1.0 else clock.uniform(self.least * wait, wait)
+        return wait if self.fixed_share == 1.0 else clock.uniform(self.fixed_share * wait, wait)

@@ -41,7 +41,7 @@ class Subscription:
         return messages
 
     @property
-    def waits(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether messages are pending."""
         return bool(self._pending)
 

@@ -106,7 +106,7 @@ class WebSocketLayer(Layer):
         self._headers = options.websocket_headers
         self._websocket = WSConnection(ConnectionType.CLIENT)
         self._arrived: list[bytes] = []
-        self._began = b""  # the first bytes that have arrived
+        self._first_bytes = b""  # of what has arrived
         self._ended = False
         self._asked = False
         self._decoded: list[bytes] = []
@@ -124,7 +124,7 @@ class WebSocketLayer(Layer):
             self._asked = True
             self._outgoing.append(self._websocket.send(self._request()))
             return False
-        if not self._began[: len(_HTTP)] == _HTTP[: len(self._began)]:
+        if not self._first_bytes[: len(_HTTP)] == _HTTP[: len(self._first_bytes)]:
             raise self._failed("what answers speaks no HTTP")
         rejected, said = None, b""
         try:
@@ -157,7 +157,7 @@ class WebSocketLayer(Layer):
         )
 
     def _failed(self, reason: str) -> NatsConnectionError:
-        if self._began.startswith(b"INFO "):
+        if self._first_bytes.startswith(b"INFO "):
             return NatsConnectionError(WEBSOCKET_NOT_SPOKEN())
         return NatsConnectionError(WEBSOCKET_FAILED(reason=reason))
 
@@ -185,7 +185,7 @@ class WebSocketLayer(Layer):
         if data is None:
             self._ended = True
         elif data:
-            self._began = self._began or data[: len(_HTTP)]
+            self._first_bytes = self._first_bytes or data[: len(_HTTP)]
             self._arrived.append(data)
 
     def decode(self) -> bytes | None:

@@ -5,8 +5,8 @@ READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", 
 ``consume`` or with ``peek``; writing; a streaming write to a stream with ``deduplicate=exact``; any write to a bucket
 with ``expected_revision``; and ``createStream`` or ``createBucket``."""
 ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
-OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
-OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
+STREAM_ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
+BUCKET_ACTIVITIES = (READ, WRITE, COMPARE, CREATE)
 
 LOOK_AGAIN = 1.0
 """Seconds between two requests for the state of streams; the difference shows how fast the streams grow."""

@@ -98,7 +98,7 @@ class _Check:
         self._chosen = bool(self._names or self._pattern)
         subject = given.get("subject")
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
-        self._patience = settings.retries.timeout
+        self._retry_timeout = settings.retries.timeout
         self._state_bucket = str(options_of(WriteOptions)["state_bucket"].value(given, streaming=True))
         self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no message of the streams can have
         self._problems: list[str] = []
@@ -139,7 +139,7 @@ class _Check:
             tuple(self._problems),
             streams,
             tuple(rights.ability(activity, needs) for activity, needs in core.items()),
-            self._patience,
+            self._retry_timeout,
             self._chosen,
         )
 
@@ -274,7 +274,7 @@ class _Check:
             replicas=known.replicas,
             persist_mode=known.persist_mode,
             duplicate_window=known.duplicate_window,
-            outlasts=known.still_knows_ids(self._patience),
+            outlasts=known.still_knows_ids(self._retry_timeout),
             max_age=known.max_age,
             warnings=tuple(warnings),
             abilities=abilities,

@@ -131,7 +131,7 @@ def store_messages(
         JetStreamError: only another responder has answered.
         NatsError: the connection failed, no answer came in time, or an answer is invalid.
     """
-    replies = js.connection.request_all(messages, marks=[mark_of(stream)] * len(messages))
+    replies = js.connection.request_all(messages, expected=[mark_of(stream)] * len(messages))
     for (subject, *_), reply in zip(messages, replies, strict=True):
         if isinstance(reply, NoRespondersError):
             raise JetStreamUnavailableError(nobody(subject=subject)) from None

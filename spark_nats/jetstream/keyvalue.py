@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 def what_holds(bucket: str, key: str) -> MessageAt:
     """Return the question for the value of a key; :func:`entry_of` converts the answer."""
-    return MessageAt(stream_of(bucket), None, key_subject(bucket, key), whole=True)
+    return MessageAt(stream_of(bucket), None, key_subject(bucket, key), with_headers=True)
 
 
 def entry_of(message: StoredMessage | None) -> Entry:

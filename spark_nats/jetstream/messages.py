@@ -60,12 +60,12 @@ class MessageAt(Asked[StoredMessage | None]):
     stream: str
     sequence: int | None  # the first message from this sequence on is wanted; None for the last one
     subject: str = ">"  # filter that the message must match
-    whole: bool = False  # whether its headers are wanted
+    with_headers: bool = False  # whether its headers are wanted
 
     @property
     def request(self) -> Request:
         """The request to send."""
-        return Request(Api.MESSAGE_GET, (self.stream,), message_query(self.sequence, self.subject, self.whole))
+        return Request(Api.MESSAGE_GET, (self.stream,), message_query(self.sequence, self.subject, self.with_headers))
 
     def read(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""
@@ -126,7 +126,7 @@ def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
 
 def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
     """Return the last message that matches a filter; None when there is none."""
-    return ask(js, [MessageAt(stream, None, subject, whole=True)])[0]
+    return ask(js, [MessageAt(stream, None, subject, with_headers=True)])[0]
 
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
@@ -137,18 +137,18 @@ def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
 
 def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
     """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none."""
-    message = next_message(js, stream, start, filters, whole=False)
+    message = next_message(js, stream, start, filters, with_headers=False)
     return message.sequence if message else None
 
 
 def next_message(
-    js: JetStream, stream: str, start: int, filters: Sequence[str], whole: bool = True
+    js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
 
-    Its headers are left out unless it is wanted ``whole``.
+    Its headers are left out unless it is wanted ``with_headers``.
     """
-    return min(filter(None, ask(js, [MessageAt(stream, start, subject, whole) for subject in filters])), default=None)
+    return min(filter(None, ask(js, [MessageAt(stream, start, each, with_headers) for each in filters])), default=None)
 
 
 def first_sequence_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
@@ -174,7 +174,7 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
     found = high = end
     while start < high:  # messages before ``start`` are earlier; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
-        message = next_message(js, stream, middle, (">",), whole=False)
+        message = next_message(js, stream, middle, (">",), with_headers=False)
         if message is None or message.sequence >= high:
             high = middle
         elif message.time >= time:

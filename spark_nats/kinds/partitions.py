@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_nats.client.choosing import add_announced, announced
+from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 
 
@@ -18,7 +18,7 @@ class Partition(InputPartition):
     Spark gives tasks the reader as it was before it first connected, so each partition brings these servers.
 
     Attributes:
-        announced: the servers that were announced to the driver, see :func:`~spark_nats.client.choosing.announced`.
+        announced: the servers announced to the driver, see :func:`~spark_nats.client.choosing.announced_text`.
     """
 
     announced: str = field(default="", kw_only=True, repr=False)
@@ -30,5 +30,5 @@ class Partition(InputPartition):
 
 def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
     """Return partitions with the announced servers that this process knows."""
-    known = announced(options)
+    known = announced_text(options)
     return [replace(each, announced=known) if known else each for each in partitions]

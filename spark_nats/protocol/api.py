@@ -106,8 +106,8 @@ class ErrCode(IntEnum):
     SCHEDULE_TTL_INVALID = 10191
     SCHEDULE_ROLLUP_INVALID = 10192
     LAST_SEQUENCE_MISSING = 10193
-    STREAM_OFFLINE_FOR = 10194
-    CONSUMER_OFFLINE_FOR = 10195
+    STREAM_OFFLINE_REASON = 10194
+    CONSUMER_OFFLINE_REASON = 10195
     BATCH_REPEATED = 10201
     SCHEDULE_SOURCE_INVALID = 10203
     SCHEDULER_INVALID = 10212
@@ -121,9 +121,9 @@ NOT_READY = frozenset(
         ErrCode.CLUSTER_NOT_AVAILABLE,
         ErrCode.CLUSTER_NOT_LEADER,
         ErrCode.STREAM_OFFLINE,
-        ErrCode.STREAM_OFFLINE_FOR,
+        ErrCode.STREAM_OFFLINE_REASON,
         ErrCode.CONSUMER_OFFLINE,
-        ErrCode.CONSUMER_OFFLINE_FOR,
+        ErrCode.CONSUMER_OFFLINE_REASON,
         ErrCode.LAST_SEQUENCE_NOT_READY,
     }
 )
@@ -181,14 +181,14 @@ def subjects_query(pattern: str) -> dict[str, Any]:
     return {"subjects_filter": pattern}
 
 
-def message_query(sequence: int | None, subject: str, whole: bool) -> dict[str, Any]:
+def message_query(sequence: int | None, subject: str, with_headers: bool) -> dict[str, Any]:
     """Return the body of a request for the first message that matches a filter from a sequence on, or for the last.
 
-    A ``sequence`` of None requests the last match. Only a ``whole`` message includes its headers.
+    A ``sequence`` of None requests the last match. The message includes its headers only ``with_headers``.
     """
     last = {"last_by_subj": subject}
     what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}
-    return what if whole else {**what, "no_hdr": True}
+    return what if with_headers else {**what, "no_hdr": True}
 
 
 def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:

@@ -10,7 +10,7 @@ from spark_nats.protocol.documents import integer_at, positive_at, string_at, te
 
 INACTIVE_THRESHOLD = 60_000_000_000
 """Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
-_RELEASES = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
+_DURABLE_BASE = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ConsumerInfo:
     config: dict[str, Any]  # its whole configuration
     begins: int  # stream sequence at which it begins to look for the next message
     deliveries: int  # number of its deliveries so far
-    floor: int  # stream sequence after its acknowledgement floor
+    after_floor: int  # stream sequence after its acknowledgement floor
     pending: int  # messages that its replica has still to deliver
     max_batch: int | None  # most messages that one pull request may ask for; None for no limit
     leader: str  # name of the server that leads it; empty without a cluster
@@ -34,7 +34,7 @@ class ConsumerInfo:
     @property
     def acknowledged(self) -> int:
         """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements."""
-        return self.begins if self.config.get("ack_policy") == "none" else self.floor
+        return self.begins if self.config.get("ack_policy") == "none" else self.after_floor
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class ConsumerInfo:
         return positive_at(self.config, "inactive_threshold")
 
     @property
-    def has_release_config(self) -> bool:
+    def has_durable_config(self) -> bool:
         """Whether its policies, deliver subject and inactive threshold are those that :func:`durable_config` makes."""
-        return {name: self.config.get(name) for name in _RELEASES} == _RELEASES
+        return {name: self.config.get(name) for name in _DURABLE_BASE} == _DURABLE_BASE
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
         config=config,
         begins=integer_at(answer, "delivered", "stream_seq") + 1,
         deliveries=integer_at(answer, "delivered", "consumer_seq"),
-        floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
+        after_floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
         pending=integer_at(answer, "num_pending"),
         max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
         leader=text_at(answer, "cluster", "leader") or "",
@@ -131,7 +131,7 @@ def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], 
     ``filters`` are its subjects, all when empty; ``more`` are further fields.
     """
     chosen = {"filter_subjects": list(filters)} if filters else {}
-    given = {field: value for field, value in _RELEASES.items() if value is not None}
+    given = {field: value for field, value in _DURABLE_BASE.items() if value is not None}
     return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
 
 

@@ -140,7 +140,7 @@ class _Repeating:
         self,
         requests: Sequence[tuple[str, bytes, bytes | None]],
         timeout: float | None = None,
-        marks: Sequence[bytes] = (),
+        expected: Sequence[bytes] = (),
     ) -> list[Reply]:
         return [self.request(*each) for each in requests]
 

@@ -179,9 +179,9 @@ class Program:
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
-                began = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
+                initial = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
                 ids, headers = self._ids(number)
-                publisher = BatchPublisher(lease, began, options.ack_timeout)
+                publisher = BatchPublisher(lease, initial, options.ack_timeout)
                 publisher.publish(
                     pa.array(subjects),
                     pa.array(chunk.payloads, pa.binary()),

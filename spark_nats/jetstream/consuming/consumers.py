@@ -106,7 +106,7 @@ def create_consumer(
     config = ephemeral_config(start, filters, headers_only)
     patience = PLACE_TIMEOUT if patience is None else patience
     deadline = clock.monotonic() + patience
-    waits = Backoff(0.1, 1.0, least=0.5)
+    waits = Backoff(0.1, 1.0, fixed_share=0.5)
     while True:
         try:
             return _ask(js, _request(stream, config))

@@ -106,7 +106,7 @@ class DurableHandle:
         self._config = found.config
         self._unannounced = NEW in found.metadata
         self._created = info.created
-        self._released = 0 if self.retention == WORK_QUEUE else found.floor
+        self._released = 0 if self.retention == WORK_QUEUE else found.after_floor
         self._looked = clock.monotonic()
 
     def note_begun(self, js: JetStream) -> None:
@@ -198,7 +198,7 @@ class DurableHandle:
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
         problem = not_ours(found, OWNER, self._filters)
-        if not problem and not found.has_release_config:
+        if not problem and not found.has_durable_config:
             problem = "has another configuration than spark-nats gives it"
         if problem:
             raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._what, problem=problem))
@@ -220,7 +220,7 @@ class DurableHandle:
         self._looked = clock.monotonic()
         found = self._find(js)
         if found is None:
-            self.retake()
+            self.note_unowned()
             return None
         if found.metadata.get(OWNER) != self._owner:
             raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._what))
@@ -244,10 +244,10 @@ class DurableHandle:
         if self.retention == WORK_QUEUE:
             self._purge(js, max(info.first_sequence, self._released), end)
         else:
-            self._move_floor(js, max(info.first_sequence, found.floor), found.floor, end)
+            self._move_floor(js, max(info.first_sequence, found.after_floor), found.after_floor, end)
         self._released = max(self._released, end)
 
-    def retake(self) -> None:
+    def note_unowned(self) -> None:
         """Note that the durable has to be taken again: it is gone, or was perhaps restored with an older stream."""
         self._unannounced = False
         self._created = None

@@ -63,7 +63,7 @@ class Acknowledged:
         self._before = before
         self._runs: list[_Run] = []
         self._pauses: list[LastRow] = []  # the last row before each pause
-        self._behind = 0  # rows in no run: one with a sequence that was not higher, and those noted together after it
+        self._in_no_run = 0  # rows in no run: one whose sequence was not higher, and those noted together after it
         self.highest = 0  # the highest acknowledged sequence, 0 before there is one
         self.since = 0.0  # when it was acknowledged
         self._row: Rows | None = None  # its row; None before there is one
@@ -99,7 +99,7 @@ class Acknowledged:
                     found = sequences[:rising][chosen]
                     self._add(_Run(int(found.min()), int(found.max()), len(found)))
         if rising < len(sequences):
-            self._behind += len(sequences) - rising
+            self._in_no_run += len(sequences) - rising
             self.fallen = int(sequences[rising]) if self.fallen is None else self.fallen
 
     def _rising(self, sequences: Positions, duplicates: Mask) -> int:
@@ -117,7 +117,7 @@ class Acknowledged:
         found = [(run.rows, *run.from_on(first), *run.from_on(last + 1)) for run in self._runs]
         kept = sum(of - most + later for of, _, most, later, _ in found)
         least = sum(max(0, least - later) for _, least, _, _, later in found)
-        return least, max(0, rows - self._behind - kept)
+        return least, max(0, rows - self._in_no_run - kept)
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
         """Return the last row, if any; also the last before each pause ``during`` a time, and one earlier."""

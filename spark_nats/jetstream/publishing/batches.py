@@ -61,23 +61,23 @@ class _Refused(NamedTuple):
 
 
 class BatchPublisher:
-    """Stores one batch of rows in a stream; ``began`` is its state before the batch was sent.
+    """Stores one batch of rows in a stream; ``initial`` is its state before the batch was sent.
 
     A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds, or
     the stream's ``duplicate_window`` later if a message id is in process. When the connection is lost, the lease
     provides others.
     """
 
-    def __init__(self, lease: Lease, began: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
+    def __init__(self, lease: Lease, initial: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
         self._lease = lease
-        self._began = began
-        self._name = began.name
+        self._initial = initial
+        self._name = initial.name
         self._ack_timeout = ack_timeout
         self._api_prefix = api_prefix
-        self._acks = PublishAcks(began.name)
+        self._acks = PublishAcks(initial.name)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
-        self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
+        self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
         self._stranger = ""  # another responder's answer to a batch, in words
         self._rows = 0
         self.duplicates = 0  # rows that the stream had before they were sent here, by their message ids
@@ -117,7 +117,7 @@ class BatchPublisher:
             return False
         # A message id that got lost with a leader may be in process until the stream forgets it.
         in_process = refused.verdict is Verdict.IN_PROCESS
-        patience = self._ack_timeout + (self._began.duplicate_window if in_process else 0.0)
+        patience = self._ack_timeout + (self._initial.duplicate_window if in_process else 0.0)
         if clock.monotonic() - began > patience:
             self._give_up(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
         return False
@@ -225,7 +225,7 @@ class BatchPublisher:
         if state.still_knows_ids(clock.monotonic() - since):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._lease.ask(
-            lambda connection: read_back(JetStream(connection, self._api_prefix), self._began, state)
+            lambda connection: read_back(JetStream(connection, self._api_prefix), self._initial, state)
         )
         if found.removed:
             self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
@@ -237,7 +237,7 @@ class BatchPublisher:
     def _check_subjects(self, batch: Rows) -> None:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
-        if not_listened(self._began, subjects, self._api_prefix):
+        if not_listened(self._initial, subjects, self._api_prefix):
             absent = not_listened(self._state(), subjects, self._api_prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
@@ -245,7 +245,7 @@ class BatchPublisher:
 
     def _state(self) -> StreamInfo:
         state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
-        if state.created != self._began.created:
+        if state.created != self._initial.created:
             self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
         return state
 
@@ -255,7 +255,7 @@ class BatchPublisher:
         """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
         if batch.ids is None:  # only some rows have ids
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
-        if self._began.replicas == 1:
+        if self._initial.replicas == 1:
             name, subjects, ids = self._name, batch.subjects, batch.ids
             known = self._lease.ask(lambda connection: known_ids(connection, name, subjects, ids))
         else:

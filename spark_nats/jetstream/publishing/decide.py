@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from spark_nats.errors import NatsError, StreamNotFoundError
-from spark_nats.jetstream.publishing.flight import FINAL, RefusedMessage, StreamState
+from spark_nats.jetstream.publishing.flight import FINAL, FlightState, RefusedMessage
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX, is_of_account
 from spark_nats.protocol.bytecolumns import booleans, texts
@@ -36,7 +36,7 @@ MIN_PATIENCE = 0.1
 class PublishState(NamedTuple):
     """What is known of the messages under way."""
 
-    state: StreamState  # of all the messages
+    state: FlightState  # of all the messages
     open: int  # how many have no answer
     silent: float  # seconds since the last message was sent, or the last informative answer came
     waited: float  # seconds since a row was stored, or since rows wait to be stored
@@ -94,7 +94,7 @@ class Failure(Enum):
     REFUSED = auto()  # rows will not be stored
     SILENT = auto()  # no answer comes
     UNAVAILABLE = auto()  # nobody answers for the stream
-    REFUSES = auto()  # the stream refuses every row
+    EVERY_ROW_REFUSED = auto()  # the stream refuses every row
 
 
 class Fail(NamedTuple):
@@ -114,7 +114,7 @@ def decide(state: PublishState) -> Decision:
         return Ask.SUBJECTS
     if state.open and (decision := _about_open(state)) is not None:
         return decision
-    if state.state is not StreamState.REFUSED:
+    if state.state is not FlightState.REFUSED:
         return Wait(0.0)
     verdicts = {each.verdict for each in state.refused}
     if Verdict.UNAVAILABLE in verdicts and state.stream is None:
@@ -136,7 +136,7 @@ def decide(state: PublishState) -> Decision:
             )
         patience = state.ack_timeout + (state.duplicate_window if in_process else 0.0)
         if state.waited > patience:
-            return Fail(Failure.REFUSES, refused, patience)
+            return Fail(Failure.EVERY_ROW_REFUSED, refused, patience)
     if in_process or Verdict.UNAVAILABLE in verdicts:
         return Resend(ResendReason.IN_PROCESS if in_process else ResendReason.UNAVAILABLE)
     return Resend(ResendReason.TOO_MANY if Verdict.TOO_MANY in verdicts else ResendReason.RESOLVED)
@@ -149,7 +149,7 @@ def _about_open(state: PublishState) -> Decision | None:
         return Wait(LOST_OUT_OF_ORDER - state.silent) if state.silent < LOST_OUT_OF_ORDER else None
     left = state.ack_timeout - state.waited
     if state.can_repeat:
-        patience = LOST_AFTER if state.state is StreamState.IN_ORDER else LOST_OUT_OF_ORDER
+        patience = LOST_AFTER if state.state is FlightState.IN_ORDER else LOST_OUT_OF_ORDER
         left = min(left, patience - state.silent)
     if (left := max(left, MIN_PATIENCE - state.silent)) > 0:
         return Wait(left)

@@ -31,7 +31,7 @@ FINAL = (Verdict.REJECTED, Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CON
 _OPEN, _STORED, _REFUSED = range(3)
 
 
-class StreamState(Enum):
+class FlightState(Enum):
     """What is known of the messages under way."""
 
     IN_ORDER = auto()  # all answered messages are stored, and none before them is open
@@ -64,7 +64,7 @@ class Flight:
     def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
         self._inbox = inbox
         self._acks = acks
-        self.state = StreamState.IN_ORDER  # what is known of the messages
+        self.state = FlightState.IN_ORDER  # what is known of the messages
         self.end = first  # the smallest unused number
         self.open = 0  # how many messages have no answer
         self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
@@ -113,7 +113,7 @@ class Flight:
             return True
         before = self._parts[-1][1]
         return (
-            self.state is StreamState.IN_ORDER
+            self.state is FlightState.IN_ORDER
             and self.open + min(part, rows.size) <= window
             and self.bytes <= MAX_BYTES
             and rows.again == before.again
@@ -228,11 +228,11 @@ class Flight:
         self._base += stored
         self._statuses = self._statuses[stored:]
         if self.refused:
-            self.state = StreamState.REFUSED
+            self.state = FlightState.REFUSED
         elif (self._statuses[: max(0, self._top - self._base)] == _OPEN).any():
-            self.state = StreamState.OUT_OF_ORDER
+            self.state = FlightState.OUT_OF_ORDER
         else:
-            self.state = StreamState.IN_ORDER
+            self.state = FlightState.IN_ORDER
 
     def _forget(self) -> None:
         """Drop rows that are stored."""

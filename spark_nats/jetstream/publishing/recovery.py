@@ -43,13 +43,13 @@ from spark_nats.protocol.api import API_PREFIX
 logger = logging.getLogger(__name__)
 
 
-def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
-    """Return the message ids of what a stream has stored since its state ``began``.
+def read_back(js: JetStream, initial: StreamInfo, info: StreamInfo) -> StoredIds:
+    """Return the message ids of what a stream has stored since its ``initial`` state.
 
     In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
     """
     info = believed(js, info, Trust.BEYOND_DOUBT)
-    return stored_ids(js, info, kept_until(js, began, info))
+    return stored_ids(js, info, kept_until(js, initial, info))
 
 
 def _leader_of(info: StreamInfo) -> tuple[str, int]:
@@ -60,7 +60,7 @@ def _leader_of(info: StreamInfo) -> tuple[str, int]:
 class Recovery:
     """Asks a stream what it has stored."""
 
-    began: StreamInfo  # the stream as it was before the first row was sent
+    initial: StreamInfo  # the stream as it was before the first row was sent
     ack_timeout: float  # seconds after which a stream that does not answer is given up
     patience: float  # seconds to wait for the stream over a new connection, or when it is verified
     api_prefix: str  # first tokens of the subjects of JetStream's API
@@ -70,13 +70,13 @@ class Recovery:
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
 
     def __post_init__(self) -> None:
-        self.stream = self.began.name
-        self.duplicate_window = self.began.duplicate_window  # seconds for which it remembered a message id then
+        self.stream = self.initial.name
+        self.duplicate_window = self.initial.duplicate_window  # seconds for which it remembered a message id then
         # The leader when the stream was last known to have everything that it had acknowledged, and since when it led;
         # None when that is unknown.
-        self.leader: tuple[str, int] | None = _leader_of(self.began)
+        self.leader: tuple[str, int] | None = _leader_of(self.initial)
         self._acknowledged = self.ledger.acknowledged
-        self.known = self.began  # the stream's last reported state
+        self.known = self.initial  # the stream's last reported state
         self._asked = 0.0  # when the state was requested
         self._view = StreamView(self.ack_timeout)
         self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
@@ -109,7 +109,7 @@ class Recovery:
                 raise PublishError(self.absence(info))
             js.connection.flush()
             js.connection.wait(pauses.next())
-        if info.created != self.began.created:
+        if info.created != self.initial.created:
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
@@ -151,7 +151,7 @@ class Recovery:
         """Return the rows without those found in the stream; all where ``reads_back`` is False."""
         found = None
         if self.reads_back:
-            found = read_back(js, self.began, info)
+            found = read_back(js, self.initial, info)
             if found.removed:
                 raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         left = []

@@ -207,7 +207,7 @@ class Sender:
         if failure.why is decide.Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
             raise PublishError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
-        if failure.why is decide.Failure.REFUSES:
+        if failure.why is decide.Failure.EVERY_ROW_REFUSED:
             raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
         if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))

@@ -21,7 +21,7 @@ class Window:
         self._most = most
         self._exact = float(min(FIRST, most))
         self._congested = False  # there were too many requests before
-        self._pause = Backoff(0.01, 0.5, least=0.0)  # after too many requests
+        self._pause = Backoff(0.01, 0.5, fixed_share=0.0)  # after too many requests
         self._absence = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
 
     @property

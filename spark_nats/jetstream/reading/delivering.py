@@ -1,7 +1,7 @@
 """One loop reads everything: it opens a source, yields its chunks in sequence order, and replaces a failed source.
 
-:func:`decide` chooses the loop's next move. Only the loop stores the cursor; a task returns what it finds out as a
-value. The loop asks the task twice which messages of a chunk are wanted: on arrival, and when it yields the chunk.
+:func:`decide` chooses the loop's next move. Only the loop stores the cursor; :class:`ReadRules` return what they
+find out as a value. The loop asks them twice which messages of a chunk are wanted: on arrival, and when it yields it.
 
 A source is a consumer or direct gets, over one connection. When a source skips messages, falls silent or is deleted,
 the loop opens another one after the last message that it yielded. Reading acknowledges nothing and changes nothing in
@@ -128,7 +128,7 @@ class Move(Enum):
     OPEN = auto()  # open a source at the cursor
     RECEIVE = auto()  # wait for the source's next chunk
     DELIVER = auto()  # yield what has arrived
-    END = auto()  # ask the task whether everything has arrived
+    END = auto()  # ask the rules whether everything has arrived
     CHANGE = auto()  # replace the source by a faster one
     LEAVE = auto()  # read the rest from another server, because this one is shutting down (lame duck mode)
     FINISH = auto()
@@ -137,7 +137,7 @@ class Move(Enum):
 def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
     """Decide the loop's next move.
 
-    ``then`` is the move that the source and the task suggest; without a source, it is to open one. Requested messages
+    ``then`` is the move that the source and the rules suggest; without a source, it is to open one. Requested messages
     may still arrive when ``asked``. Arrived chunks are ``held`` until the loop yields them. The caller is slow when
     ``throttled``. The server is shutting down when ``lame_duck``.
     """
@@ -164,15 +164,15 @@ class Arrived(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a task concludes from what has happened."""
+    """What the rules conclude from what has happened."""
 
     cursor: Cursor  # how far the range is read now
     then: Move  # the next move
     delivered: Delivered | None = None  # the wanted messages of a chunk
 
 
-class ReadTask(Protocol):
-    """Tells the loop what to do with what arrives, and what silence means."""
+class ReadRules(Protocol):
+    """Tell the loop what to do with what arrives, and what silence means."""
 
     created: str | None  # when the stream was created, once that is known
 
@@ -201,7 +201,7 @@ class _OpenSource:
 
 
 class Reading:
-    """Reads the messages of a stream that a task wants, each exactly once and in order.
+    """Reads the messages of a stream that :class:`ReadRules` want, each exactly once and in order.
 
     The loop replaces an unusable source by another one (ADR-17): at once after progress, or at the first attempt
     without progress; else, and after each error of the API, after the wait that ``retries`` sets. After a lost
@@ -237,11 +237,11 @@ class Reading:
         self._throttled_until = 0.0
         self._throttled = False
 
-    def read(self, js: JetStream, task: ReadTask) -> Iterator[Delivered]:
+    def read(self, js: JetStream, rules: ReadRules) -> Iterator[Delivered]:
         """Continue reading over a connection.
 
         Raises:
-            StreamNotFoundError: the stream does not exist, and the task does not know that it ever did.
+            StreamNotFoundError: the stream does not exist, and the rules do not know that it ever did.
             JetStreamUnavailableError: JetStream does not answer, or fails repeatedly; it may work on another server.
             JetStreamError: the server refuses the consumer or has stopped delivering, for good or for longer than the
                 retries last.
@@ -260,19 +260,19 @@ class Reading:
                 try:
                     match move:
                         case Move.OPEN:
-                            source, cursor = task.open(js, self.cursor, self._empty_attempts)
+                            source, cursor = rules.open(js, self.cursor, self._empty_attempts)
                             if source is not None:
                                 use = _OpenSource(source, cursor.received, clock.monotonic())
                             self._learn(cursor)
                             continue
                         case Move.RECEIVE if use is not None:
-                            self._receive(js, task, use)
+                            self._receive(js, rules, use)
                             continue
                         case Move.DELIVER if use is not None:
-                            yield from self._deliver(js, task, use)
+                            yield from self._deliver(js, rules, use)
                             continue
                         case Move.END:
-                            cursor, then, _ = task.finish_or_resume(js, self.cursor)
+                            cursor, then, _ = rules.finish_or_resume(js, self.cursor)
                             self._learn(cursor)
                             if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
@@ -287,7 +287,7 @@ class Reading:
                 if move is Move.LEAVE:
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
                 if trouble is not None:
-                    self._recover(js, task, trouble, self.cursor.delivered > before)
+                    self._recover(js, rules, trouble, self.cursor.delivered > before)
                 self.cursor = self.cursor.restart()
                 before = self.cursor.delivered
         finally:
@@ -309,13 +309,13 @@ class Reading:
         return decide(self.cursor, then, asked=asked, held=held, lame_duck=lame_duck, throttled=throttled)
 
     def _learn(self, cursor: Cursor) -> None:
-        """Store the cursor that a task returns, and report what it has lost."""
+        """Store the cursor that the rules return, and report what it has lost."""
         self.cursor = replace(cursor, lost=())
         for what in cursor.lost:
             self._lost(what)
 
-    def _receive(self, js: JetStream, task: ReadTask, use: _OpenSource) -> None:
-        """Wait for what a source delivers next, and have the task interpret it."""
+    def _receive(self, js: JetStream, rules: ReadRules, use: _OpenSource) -> None:
+        """Wait for what a source delivers next, and have the rules interpret it."""
         source, silence = use.source, None
         if not js.connection.lame_duck:
             source.ask(self.cursor, self._throttled)
@@ -325,21 +325,21 @@ class Reading:
         if source.idle or source.silence - use.looked > PATIENCE:
             use.looked = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
-        cursor, use.then, delivered = task.receive(js, self.cursor, arrived)
+        cursor, use.then, delivered = rules.receive(js, self.cursor, arrived)
         self._learn(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()
         if delivered is not None:
             use.held.append((cursor.received, delivered))
 
-    def _deliver(self, js: JetStream, task: ReadTask, use: _OpenSource) -> Iterator[Delivered]:
+    def _deliver(self, js: JetStream, rules: ReadRules, use: _OpenSource) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
         if use.held and use.then is Move.RECEIVE and not (self._throttled or js.connection.lame_duck):
             use.source.ask(self.cursor, throttled=False)  # so that the server works while the caller uses the messages
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
-            wanted = task.deliver(delivered)
+            wanted = rules.deliver(delivered)
             count = 0 if wanted is None else len(wanted.messages)
             self.cursor = self.cursor.deliver(until, count)
             if wanted is None:
@@ -357,7 +357,7 @@ class Reading:
         self.cursor = self.cursor.deliver(self.cursor.received)
         use.began += clock.monotonic() - began
 
-    def _recover(self, js: JetStream, task: ReadTask, trouble: _Trouble, progress: bool) -> None:
+    def _recover(self, js: JetStream, rules: ReadRules, trouble: _Trouble, progress: bool) -> None:
         """Prepare for another source: wait after an API error, or if the last ones brought nothing; or raise."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:
@@ -370,7 +370,7 @@ class Reading:
             self.retries.succeeded()
         self._empty_attempts = 0 if progress else self._empty_attempts + 1
         self._refusals = 0 if progress or not isinstance(trouble, JetStreamError) else self._refusals + 1
-        if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and task.created):
+        if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and rules.created):
             if isinstance(trouble, JetStreamUnavailableError):
                 raise trouble
             if self._refusals > _REFUSALS and trouble.may_pass(established=True):

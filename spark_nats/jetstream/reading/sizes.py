@@ -35,7 +35,7 @@ class Sizes:
     totals: Positions  # bytes of the measured messages before each, and of all
     average: float  # estimated bytes for each sequence from ``until`` on
 
-    def before(self, end: int) -> int:
+    def bytes_before(self, end: int) -> int:
         """Return the estimated bytes from ``start`` to before ``end``, a sequence that is not below ``until``."""
         return round(int(self.totals[-1]) + self.average * (end - self.until))
 

@@ -85,9 +85,9 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
     return None
 
 
-def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
-    """Return the last sequence up to which a stream still has the history that it had in its state ``began``."""
-    position = end_of(began)
+def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+    """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
+    position = end_of(initial)
     if position.time is None or is_intact(js, position, info):
         return position.last
     return first_new(js, position, info) - 1

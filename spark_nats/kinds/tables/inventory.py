@@ -25,7 +25,7 @@ from spark_nats.kinds.tables.wire import Row, consumer_row, fitting, misnamed_ro
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.subjects import name_violation
 
-_OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
+_OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_REASON})
 
 
 def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import pytest
 
 from spark_nats import clock
 from spark_nats.cli import main
-from spark_nats.commands import OF_STREAMS
+from spark_nats.commands import STREAM_ACTIVITIES
 from spark_nats.kinds.queries import sections
 from tests.certificates import Certificates
 from tests.integration.commands.test_permissions import (
@@ -607,7 +607,7 @@ def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
 def test_an_imported_api_is_checked_with_its_prefix(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(ACCOUNTS)
     make_orders(server.url, "owner")
-    arguments = ["--user", "app", "--password", "pw", "--stream", "ORDERS", "--require", ",".join(OF_STREAMS)]
+    arguments = ["--user", "app", "--password", "pw", "--stream", "ORDERS", "--require", ",".join(STREAM_ACTIVITIES)]
     assert check(server, *arguments, "--apiPrefix", "JS.owner.API").status == 0
     assert check(server, *arguments).status == 1
 

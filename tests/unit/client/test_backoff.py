@@ -16,7 +16,7 @@ def test_waits_double_up_to_the_longest_until_they_begin_anew() -> None:
 
 
 def test_chance_takes_no_more_from_a_wait_than_it_may() -> None:
-    waits = Backoff(1.0, 1.0, least=0.5)
+    waits = Backoff(1.0, 1.0, fixed_share=0.5)
     found = {waits.next() for _ in range(20)}
     assert len(found) > 1
     assert all(0.5 <= wait <= 1.0 for wait in found)

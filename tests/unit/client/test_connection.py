@@ -830,7 +830,7 @@ def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
             [b"1", b"2"],
             [b"1", b"2", b"3"],  # when it came in the same bytes as the PONG
         )
-        assert not subscription.waits
+        assert not subscription.has_pending
 
 
 def payloads(messages):

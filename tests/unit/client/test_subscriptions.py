@@ -37,7 +37,7 @@ def test_messages_are_kept_apart_by_subscription_and_in_order() -> None:
     known.deliver(messages(3))
     assert payloads(both) == [b"0", b"1", b"3", b"4"]
     assert payloads(other) == [b"2", b"0"]
-    assert not both.waits
+    assert not both.has_pending
 
 
 def test_what_comes_for_a_subscription_that_has_ended_is_dropped() -> None:

@@ -95,7 +95,7 @@ def test_what_has_worked_before_is_given_more_time(transient: Transient, at_firs
     [
         (503, ErrCode.CLUSTER_NOT_AVAILABLE, Transient.ALWAYS),
         (503, ErrCode.STREAM_OFFLINE, Transient.ALWAYS),
-        (500, ErrCode.STREAM_OFFLINE_FOR, Transient.ALWAYS),
+        (500, ErrCode.STREAM_OFFLINE_REASON, Transient.ALWAYS),
         (503, 0, Transient.ALWAYS),  # of an old server: no leader
         (503, ErrCode.NOT_ENABLED, Transient.ONCE_ESTABLISHED),
         (503, ErrCode.NOT_ENABLED_FOR_ACCOUNT, Transient.ONCE_ESTABLISHED),

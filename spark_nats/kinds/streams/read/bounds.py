@@ -164,5 +164,5 @@ def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
         return info.last_time or None
     if not info.first_sequence < sequence <= info.last_sequence:
         return None
-    message = next_message(look.js, info.name, sequence - 1, (">",), whole=False)
+    message = next_message(look.js, info.name, sequence - 1, (">",), with_headers=False)
     return message.time if message and message.sequence == sequence - 1 else None

@@ -102,7 +102,7 @@ def _cut(
     if max_bytes:
         ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
         answers = yield NeedFacts([*ranges.values()])
-        shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, max_bytes)
+        shares = share({name: answers[each].bytes_before(each.end) for name, each in ranges.items()}, max_bytes)
         ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
     passed = [

@@ -59,7 +59,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
                 hold.release(look.js, stream.info, found.releases[name])
                 hold.look(look.js)
             elif stream.judgement.is_doubtful:
-                hold.retake()
+                hold.note_unowned()
         elif memory.traits.on_progress and name in found.releases:
             memory.traits.on_progress(look.js, stream.info, found.releases[name])
     memory.states = facts.infos if all(facts.streams.values()) else {}

@@ -12,7 +12,7 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
 from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.headers import MSG_ID, parse_block
-from spark_nats.protocol.own_ids import ids_of_query
+from spark_nats.protocol.id_prefixes import id_prefix_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
     if not query or not len(messages):
         return
     blocks = (messages.header_at(i) for i in (0, len(messages) - 1))
-    ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(ids_of_query(query))]
+    ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(id_prefix_of(query))]
     if ids:
         said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).with_code
         at_most_every(feeds_itself(query, stream), lambda _: logger.warning(said))

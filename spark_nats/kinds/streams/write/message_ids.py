@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, integers, lengths_of, packed, texts
-from spark_nats.protocol.own_ids import ids_of_query
+from spark_nats.protocol.id_prefixes import id_prefix_of
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -75,7 +75,7 @@ class MessageIds:
         self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
         self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
         task = f"{partition}" if batch is None else f"{batch}-{partition}"
-        self.query_prefix = ids_of_query(query)
+        self.query_prefix = id_prefix_of(query)
         self.prefix = f"{self.query_prefix}{task}-"
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()

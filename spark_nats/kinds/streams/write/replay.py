@@ -171,7 +171,7 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
         try:
             check_read_permission(js, stream.name, stream.last_sequence + 1)
             if singly:
-                next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
+                next_message(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
         except (PermissionsError, JetStreamError) as error:
             raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
 
@@ -307,7 +307,7 @@ def _look_back(
             others=others,
         ).with_code
     )
-    there = next_message(js, stream.name, since, (">",), whole=False) if since >= stream.first_sequence else None
+    there = next_message(js, stream.name, since, (">",), with_headers=False) if since >= stream.first_sequence else None
     stored = there.time if there is not None and there.sequence == since else None
     began = replace(began, end=Position(began.end.created, since + 1, stored))
     if task.batch is not None:

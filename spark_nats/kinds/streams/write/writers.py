@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.choosing import add_announced, announced
+from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.preparing import prepare_once
@@ -92,7 +92,7 @@ class _Writer:
         # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
         self._planned = clock.time_ns()
-        self._announced = announced(options.connection)
+        self._announced = announced_text(options.connection)
 
     def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:
         add_announced(self._options.connection, self._announced)

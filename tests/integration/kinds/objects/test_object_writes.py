@@ -204,11 +204,11 @@ def test_what_a_failed_attempt_has_stored_is_cleared_away_by_the_next(
         sent = []
         request_all = connection.request_all
 
-        def torn(requests: Any, *how: Any, **marks: Any) -> Any:
+        def torn(requests: Any, *how: Any, **expected: Any) -> Any:
             sent.append(requests)
             if len(sent) == 4:
                 connection.close()
-            return request_all(requests, *how, **marks)
+            return request_all(requests, *how, **expected)
 
         monkeypatch.setattr(connection, "request_all", torn)
         putting.put(JetStream(connection))

@@ -17,7 +17,7 @@ def answer(**other: Any) -> dict[str, Any]:
 
 def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
     info = consumer_in(answer(cluster={"leader": "n1"}), "S", "d")
-    assert (info.begins, info.deliveries, info.floor, info.pending, info.leader) == (8, 3, 6, 2, "n1")
+    assert (info.begins, info.deliveries, info.after_floor, info.pending, info.leader) == (8, 3, 6, 2, "n1")
     assert (info.metadata, info.filters, info.max_batch) == ({"a": "b"}, ("x",), None)
     several = consumer_in(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "S", "d")
     assert (several.metadata, several.filters, several.max_batch) == ({}, ("x", "y"), 7)

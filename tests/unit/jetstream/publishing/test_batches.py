@@ -50,8 +50,8 @@ def publishing(
         scripted_server(answering(answer)) as url,
         leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
     ):
-        began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
-        yield BatchPublisher(lease, began, ack_timeout, api_prefix)
+        initial = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+        yield BatchPublisher(lease, initial, ack_timeout, api_prefix)
 
 
 def publish(publisher: BatchPublisher, rows: int, subject: str = "S.x") -> None:

@@ -23,7 +23,7 @@ from spark_nats.jetstream.publishing.decide import (
     Wait,
     decide,
 )
-from spark_nats.jetstream.publishing.flight import RefusedMessage, StreamState
+from spark_nats.jetstream.publishing.flight import FlightState, RefusedMessage
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.publish_acks import Verdict
 
@@ -37,14 +37,14 @@ def refused(*verdicts: Verdict) -> tuple[RefusedMessage, ...]:
     return tuple(RefusedMessage(i, i, "S.a", "why", verdict, False) for i, verdict in enumerate(verdicts))
 
 
-def outcome(state: StreamState = StreamState.IN_ORDER, **changes: Any) -> PublishState:
+def outcome(state: FlightState = FlightState.IN_ORDER, **changes: Any) -> PublishState:
     return PublishState(
         state, **{"open": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
     )
 
 
 def after(*verdicts: Verdict, **changes: Any) -> PublishState:
-    return outcome(StreamState.REFUSED, refused=refused(*verdicts), **changes)
+    return outcome(FlightState.REFUSED, refused=refused(*verdicts), **changes)
 
 
 NO, MANY, AWAY = Verdict.REJECTED, Verdict.TOO_MANY, Verdict.UNAVAILABLE
@@ -61,9 +61,9 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         outcome(open=5, silent=LOST_AFTER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
-    "a gap is younger": (outcome(StreamState.OUT_OF_ORDER, open=5), Wait(LOST_OUT_OF_ORDER)),
+    "a gap is younger": (outcome(FlightState.OUT_OF_ORDER, open=5), Wait(LOST_OUT_OF_ORDER)),
     "a gap stays": (
-        outcome(StreamState.OUT_OF_ORDER, open=5, silent=LOST_OUT_OF_ORDER, asked=True),
+        outcome(FlightState.OUT_OF_ORDER, open=5, silent=LOST_OUT_OF_ORDER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
     "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     "others have no answer yet": (after(MANY, open=3), Wait(LOST_OUT_OF_ORDER)),
     "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(ResendReason.UNKNOWN)),
     "too many": (after(MANY, MANY), Resend(ResendReason.TOO_MANY)),
-    "too many for long": (after(MANY, waited=31.0), Fail(Failure.REFUSES, refused(MANY), 30.0)),
+    "too many for long": (after(MANY, waited=31.0), Fail(Failure.EVERY_ROW_REFUSED, refused(MANY), 30.0)),
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
     "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_OUT_OF_ORDER)),
     "for good, and others get no answer": (
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     ),
     "an id stays in process": (
         after(IN_PROCESS, waited=151.0, duplicate_window=120.0),
-        Fail(Failure.REFUSES, refused(IN_PROCESS), 150.0),
+        Fail(Failure.EVERY_ROW_REFUSED, refused(IN_PROCESS), 150.0),
     ),
     "a row conflicts": (after(CONFLICT, MANY), Ask.CONFLICTS),
     "a row conflicts, and another is refused": (
@@ -184,7 +184,7 @@ def test_what_is_done_next(case: str) -> None:
 
 def test_a_wait_ends() -> None:
     """Whatever is known, it is decided otherwise once nothing has come for long enough."""
-    for state in StreamState:
+    for state in FlightState:
         for can_repeat in (True, False):
             late = outcome(state, open=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
             assert not isinstance(decide(late), Wait)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.publishing.flight import Flight, StreamState
+from spark_nats.jetstream.publishing.flight import Flight, FlightState
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
@@ -66,7 +66,7 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
     assert flight.open == len(subjects) - len(fates)
     assert {each.row for each in flight.refused.values()} == {r for r, fate in fates.items() if fate == "refused"}
     gap = any(row not in fates for row in range(max(fates, default=0)))
-    expected = StreamState.REFUSED if flight.refused else StreamState.OUT_OF_ORDER if gap else StreamState.IN_ORDER
+    expected = FlightState.REFUSED if flight.refused else FlightState.OUT_OF_ORDER if gap else FlightState.IN_ORDER
     assert flight.state is expected
 
 

@@ -34,16 +34,16 @@ class Source:
     silence = 0.0
     close_may_be_refused = False
 
-    def __init__(self, task: Task, start: int) -> None:
+    def __init__(self, rules: Rules, start: int) -> None:
         self.exhausted = self.in_flight = self.closed = False
-        self._task = task
+        self._rules = rules
         self._next = start
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
         self.in_flight = True
 
     def receive(self) -> Chunk | None:
-        step = self._task.script.pop(0) if self._task.script else 9
+        step = self._rules.script.pop(0) if self._rules.script else 9
         if step == "restart":
             raise Restart("it is of no more use")
         if step == "lost":
@@ -54,7 +54,7 @@ class Source:
         if step == "more":
             self.exhausted = True
             return None
-        there = [s for s in sorted(self._task.stored) if s >= self._next][: int(step)]
+        there = [s for s in sorted(self._rules.stored) if s >= self._next][: int(step)]
         if not there:
             self.exhausted = True
             return None
@@ -68,7 +68,7 @@ class Source:
     finish = close
 
 
-class Task:
+class Rules:
     """A range of a stream whose rows with odd sequences nobody wants."""
 
     created = "then"
@@ -99,11 +99,11 @@ class Task:
         return Step(cursor.judged(), Move.FINISH if cursor.at_end else Move.RECEIVE)
 
 
-def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
+def read_on(rules: Rules, reading: Reading, stops: Iterator[int]) -> list[int]:
     """Read over one connection after another, and stop and go on where it is said."""
     found: list[int] = []
     while not reading.cursor.complete:
-        read = reading.read(cast(JetStream, SimpleNamespace(connection=connection())), task)
+        read = reading.read(cast(JetStream, SimpleNamespace(connection=connection())), rules)
         most = next(stops, 10**6)
         try:
             for delivered in read:
@@ -115,7 +115,7 @@ def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
             pass
         finally:
             cast(Any, read).close()
-        assert all(source.closed for source in task.sources)
+        assert all(source.closed for source in rules.sources)
     return found
 
 
@@ -130,24 +130,24 @@ def test_each_row_is_handed_on_once(slowly: bool, stored: set[int], script: list
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "sleep", lambda _: None)
         patch.setattr(delivering, "SLOW", -1.0 if slowly else 1e9)
-        task = Task(stored, [*script])
-        found = read_on(task, Reading("S", Cursor.of(1, END), patience(60.0)), iter(stops))
+        rules = Rules(stored, [*script])
+        found = read_on(rules, Reading("S", Cursor.of(1, END), patience(60.0)), iter(stops))
     assert found == [s for s in sorted(stored) if s < END and s % 2 == 0]
 
 
 def test_a_source_that_brings_nothing_again_and_again_is_an_error() -> None:
-    task = Task(set(range(1, END)), ["restart"] * 3)
+    rules = Rules(set(range(1, END)), ["restart"] * 3)
     with pytest.raises(JetStreamError, match="stopped delivering at sequence 1, before 60: it is of no more use"):
         list(
-            Reading("S", Cursor.of(1, END), None).read(cast(JetStream, SimpleNamespace(connection=connection())), task)
+            Reading("S", Cursor.of(1, END), None).read(cast(JetStream, SimpleNamespace(connection=connection())), rules)
         )
 
 
 def test_a_server_that_shuts_down_is_left_when_it_has_brought_what_was_asked_for() -> None:
-    task = Task(set(range(1, END)), [5, "answered"])
+    rules = Rules(set(range(1, END)), [5, "answered"])
     server = connection()
     reading = Reading("S", Cursor.of(1, END), None)
-    read = reading.read(cast(JetStream, SimpleNamespace(connection=server)), task)
+    read = reading.read(cast(JetStream, SimpleNamespace(connection=server)), rules)
     assert cast(Sequences, next(read).messages).sequences == [2, 4]
     server.lame_duck = True
     with pytest.raises(NatsConnectionError, match="lame duck mode"):

@@ -51,12 +51,12 @@ def test_only_the_loop_writes_down_how_far_reading_has_come() -> None:
 class Counted:
     """What is read, of which each call is written down with its arguments."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, rules: Any) -> None:
         self.calls: list[tuple[str, Any]] = []
-        self._task = task
+        self._rules = rules
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._task, name)
+        value = getattr(self._rules, name)
         return self._counted(name, value) if callable(value) else value
 
     def _counted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
-from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, STREAM_ACTIVITIES
+from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, CORE_ACTIVITIES, STREAM_ACTIVITIES
 from spark_nats.commands.conditions import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.commands.console import Console, print_json
 from spark_nats.errors import NatsError, OptionError
@@ -75,7 +75,10 @@ def _check(parsed: argparse.Namespace) -> int:
     required = set(parsed.require)
     if required and not {"stream", "streamPattern", "bucket", "subject"} & set(given):
         raise OptionError(NOTHING_TO_REQUIRE())
-    what, there_are = ("a KV bucket", BUCKET_ACTIVITIES) if "bucket" in given else ("a stream", STREAM_ACTIVITIES)
+    of_streams = (
+        ("a stream", STREAM_ACTIVITIES) if {"stream", "streamPattern"} & set(given) else ("core NATS", CORE_ACTIVITIES)
+    )
+    what, there_are = ("a KV bucket", BUCKET_ACTIVITIES) if "bucket" in given else of_streams
     for activity in required.difference(there_are):
         raise OptionError(REQUIRED_UNKNOWN(activity=activity, what=what, activities=", ".join(there_are)))
     report = check(settings)

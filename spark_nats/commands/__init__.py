@@ -7,6 +7,7 @@ with ``expected_revision``; and ``createStream`` or ``createBucket``."""
 ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
 STREAM_ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
 BUCKET_ACTIVITIES = (READ, WRITE, COMPARE, CREATE)
+CORE_ACTIVITIES = (READ, WRITE)
 
 LOOK_AGAIN = 1.0
 """Seconds between two requests for the state of streams; the difference shows how fast the streams grow."""

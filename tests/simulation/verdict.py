@@ -926,6 +926,8 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
                 why = "deduplicate is window"
             elif stopped > window / 2:
                 why = f"something was stopped for {stopped:.1f} s"
+        elif ledger.had("too-many") and ledger.stopped(chunk.began, chunk.ended):
+            why = "a leader that was stopped refuses as too many what the next one stores"
         if why:
             ledger.notes.append(f"{len(doubled)} rows of {chunk.program} are stored twice, as documented: {why}")
         else:

@@ -549,10 +549,11 @@ def test_a_check_changes_no_bucket(check: Command, server_factory: ServerFactory
             "--require exact is not for a KV bucket; use read, write,",
         ),
         (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; use read, consume,"),
+        (["--subject", "a", "--require", "consume"], "--require consume is not for core NATS; use read, write"),
         (["--bucket", "a.b"], "option 'bucket' is 'a.b'; a bucket's name has only"),
     ],
 )
-def test_what_is_not_for_buckets_is_refused(check: Command, arguments: list[str], words: str) -> None:
+def test_what_is_not_for_buckets_or_core_nats_is_refused(check: Command, arguments: list[str], words: str) -> None:
     ran = check("nats://127.0.0.1:1", *arguments)
     assert ran.status == 2
     assert words in ran.err

@@ -17,6 +17,7 @@ import spark_nats
 from spark_nats.cli import main
 from spark_nats.client import retrying
 from spark_nats.jetstream import matching, views
+from spark_nats.kinds.streams.read.looks import LISTED_FROM
 from spark_nats.lag import lag_of_progress
 from tests.integration.commands.test_lag import write_checkpoint
 from tests.integration.forwarding import ForwardedApi
@@ -442,6 +443,56 @@ def test_names_are_asked_for_once_in_a_while(
             assert len(reading.rows(1)) == 1
         reading.look(nats_py)
         assert len(asked.messages) == 1
+
+
+def test_a_list_shows_which_of_many_streams_have_changed(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client, ForwardedApi(client).serving() as api:
+        make(client, *(f"S{i:02}" for i in range(LISTED_FROM)), storage="memory", messages=1)
+        reading = query(server, "S.*", apiPrefix=api.PREFIX, startingOffsets="earliest", failOnDataLoss=False)
+        assert len(reading.micro_batch()) == LISTED_FROM
+
+        def look() -> tuple[Found, int, int]:
+            """What is new, and how often the look has asked for the list and for the state of a stream."""
+            api.asked.clear()
+            reading.reader._idling.forget()
+            end = reading.reader.latestOffset(reading.offset, reading.reader.getDefaultReadLimit())
+            lists, states = api.asked.count("STREAM.LIST"), api.count("STREAM.INFO")
+            rows = read_partitions(
+                pickle.dumps(query(server, "S.*").reader), reading.reader.partitions(reading.offset, end)
+            )
+            reading.offset = json.loads(json.dumps(end))
+            return found(rows), lists, states
+
+        wait_until(lambda: look() == ([], 1, 0))
+        client.store_empty("S07", 2)
+        assert look() == (each("S07", 2, 3), 1, 1)
+        client.purge_stream("S08")
+        rows, lists, states = look()
+        assert (rows, lists) == ([], 1)
+        assert 0 < states < 4  # the stream's, and those that a judgement asks for
+        client.delete_stream("S09")
+        make(client, "S09", messages=2)
+        assert look() == (each("S09", 1, 2), 1, 1)
+        client.delete_stream("S10")
+        rows, lists, states = look()
+        assert (rows, lists) == ([], 1)
+        assert 0 < states < 4
+        reading.reader.stop()
+
+
+def test_many_streams_are_read_by_users_who_may_not_list_them(server_factory: ServerFactory) -> None:
+    server = server_factory(
+        "authorization { users: [ {user: admin, password: pw}, "
+        '{user: few, password: pw, permissions: {publish: {deny: ["$JS.API.STREAM.LIST"]}}} ] }'
+    )
+    with NatsPy(server.url.replace("//", "//admin:pw@")) as client:
+        make(client, *(f"S{i:02}" for i in range(LISTED_FROM)), storage="memory", messages=1)
+        reading = query(server, "S.*", user="few", password="pw", startingOffsets="earliest")
+        assert len(reading.rows(LISTED_FROM)) == LISTED_FROM
+        client.store_empty("S07", 2)
+        assert found(reading.rows(2)) == each("S07", 2, 3)
+        reading.reader.stop()
 
 
 @pytest.mark.long("spark_nats/kinds/*")

@@ -39,7 +39,7 @@ from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_REASON_WAIT = 0.2  # seconds to wait for the reason of a server that no longer takes bytes
+_REASON_WAIT = 0.2  # seconds to wait for the server's reason after a failed send
 _MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
 
 
@@ -174,7 +174,7 @@ class Link:
     def send(self, frames: bytes | pa.Buffer) -> None:
         """Send encoded protocol lines.
 
-        The call also receives what the server sends, so that full buffers cannot block both sides.
+        While the socket is full, the call receives what the server sends, so that full buffers cannot block both.
 
         Raises:
             NatsTimeoutError: the server took no bytes for ``request_timeout`` seconds.

@@ -96,11 +96,11 @@ class CorePublisher:
             if len(self._parts) >= _MAX_PARTS:
                 self.drain()
             self._parts.append(rows)
-            self._persist(self._send)
+            self._keep_trying(self._send)
 
     def drain(self) -> None:
         """Wait until the server has processed every row."""
-        self._persist(self._flush)
+        self._keep_trying(self._flush)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -126,7 +126,7 @@ class CorePublisher:
             if self._on_processed is not None:
                 self._on_processed()
 
-    def _persist(self, work: Callable[[], None]) -> None:
+    def _keep_trying(self, work: Callable[[], None]) -> None:
         """Run ``work``; after an error that may pass, run it again over another connection."""
         while True:
             try:

@@ -100,7 +100,7 @@ class _Check:
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._retry_timeout = settings.retries.timeout
         self._state_bucket = str(options_of(WriteOptions)["state_bucket"].value(given, streaming=True))
-        self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no message of the streams can have
+        self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no new message of the streams can have
         self._problems: list[str] = []
 
     def run(self) -> Report:
@@ -110,7 +110,7 @@ class _Check:
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
             user = self._user()
-            account = self._asked(lambda: account_info(self._js), "what JetStream is used for")
+            account = self._asked(lambda: account_info(self._js), "how much of JetStream the account uses")
             if self._chosen or not self._subjects:
                 infos = self._streams()
         elif self._chosen or not self._subjects:
@@ -211,7 +211,7 @@ class _Check:
         clock.sleep(LOOK_AGAIN)
         problems = len(self._problems)
         again = self._streams()
-        del self._problems[problems:]  # those of the first request count
+        del self._problems[problems:]  # only those of the first request are reported
         seconds = clock.monotonic() - looked
         rates = {}
         for name, info in before.items():
@@ -243,11 +243,11 @@ class _Check:
                 )
             abilities = tuple(
                 rights.ability(
-                    to,
+                    activity,
                     Needs(wanted, (self._inbox,)),
-                    MISSING if missing and to != CREATE else _obstacle(self._js, to, known, state),
+                    MISSING if missing and activity != CREATE else _obstacle(self._js, activity, known, state),
                 )
-                for to, wanted in needs.items()
+                for activity, wanted in needs.items()
             )
         if known is None:
             return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities, missing=missing)
@@ -255,7 +255,7 @@ class _Check:
         if self._chosen and not self._bucket:
             listens = ", ".join(known.subjects) or "nothing"
             misses = [
-                f"no message of it has the subject {each}: it listens on {listens}" for each in self._unmatched_subjects
+                f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
             warnings = [*_risks(known, state), *misses]
         return StreamChecked(
@@ -290,14 +290,14 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
     """
     if stream.storage == MEMORY:
         of_all = "all of its servers" if stream.replicas > 1 else "its server"
-        risk = f"it is kept in memory, so a restart of {of_all} takes all that it has acknowledged"
+        risk = f"it is kept in memory, so a restart of {of_all} loses all that it has acknowledged"
     elif stream.replicas > 1:
         risk = ""
     elif stream.persist_mode == ASYNC:
-        risk = "its persist_mode is async, so a server that is killed takes what it has acknowledged last"
+        risk = "its persist_mode is async, so a server that is killed loses what it has acknowledged last"
     else:
         risk = (
-            "it has one replica, so a broken disk takes all of it, and a power failure what it has acknowledged in the "
+            "it has one replica, so a broken disk loses all of it, and a power failure what it has acknowledged in the "
             "last minutes, unless its server has sync_interval: always"
         )
     found = [f"{risk}. A write with deduplicate=exact, the default in streaming, is no safer than that"] if risk else []

@@ -14,7 +14,7 @@ class Transient(IntEnum):
     """Whether a condition may pass without a repair, so that a retry may succeed."""
 
     NEVER = 0  # needs a repair
-    ONCE_ESTABLISHED = 1  # if the work has succeeded before; else it is a mistake, though a restart looks the same
+    ONCE_ESTABLISHED = 1  # if the work has succeeded before; else it counts as a mistake, even while a server starts
     ALWAYS = 2
 
 
@@ -26,7 +26,7 @@ class Hint(StrEnum):
 
     SERVERS = "check the option 'servers' and that a nats-server listens there"
     TLS = "check the option 'servers' (tls://) and those that ask for TLS, such as 'tlsCaFile'"
-    TLS_FIRST = "check the option 'tlsHandshakeFirst', which must be what the server does"
+    TLS_FIRST = "check the option 'tlsHandshakeFirst', which must match the server's handshake_first"
     WEBSOCKET = (
         "check the option 'servers' (ws:// or wss://, port and path), and 'websocketHeadersSecret' if a gateway wants "
         "a login"
@@ -38,8 +38,8 @@ class Hint(StrEnum):
     TRUST = "check the options 'tlsCaFile' (or 'tlsCaPem') and 'tlsServerName'"
     CLIENT_CERTIFICATE = "check the options 'tlsCertFile' and 'tlsKeyFile' (or 'tlsCertPem' and 'tlsKeySecret')"
     CREDENTIALS = (
-        "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' (or 'credentialsSecret') "
-        "or 'context', or the client certificate"
+        "check the options 'user' and 'password', 'token', 'nkeySeedFile' (or 'nkeySeedSecret'), 'credentialsFile' (or "
+        "'credentialsSecret') or 'context', or the client certificate"
     )
     API_PREFIX = "check the options 'domain' and 'apiPrefix'"
     CREATE_STREAM = "create it, or set the option 'createStream'"
@@ -51,7 +51,7 @@ class Hint(StrEnum):
     )
     READ_BACK = (
         "let the user read the stream (see Permissions in the documentation), or set the option 'deduplicate' to "
-        "window, which never has to"
+        "window, which reads nothing back"
     )
     ON_CONFLICT = "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows out"
     ROW = "mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored"
@@ -102,7 +102,7 @@ class Condition:
         text: the code in brackets, which alerts and programs use, and the sentence, for :meth:`str.format` with names.
             Secrets are never put in.
         hints: the options to check, unless the error has others.
-        transient: whether it may pass without a repair, unless the error decides, as from the server's error code.
+        transient: whether it may pass without a repair, unless the error decides, for example by the server's code.
     """
 
     def __init__(self, text: str, *hints: Hint, transient: Transient = Transient.NEVER) -> None:

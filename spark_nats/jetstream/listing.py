@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from spark_nats.conditions import ConditionText, Hint
 from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream, bad_answer_is_protocol_error
+from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, state_in
 from spark_nats.protocol import documents
 from spark_nats.protocol.api import Api, subjects_query
@@ -43,9 +44,14 @@ def list_streams(js: JetStream) -> list[StreamInfo]:
     return [state_in(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
 
 
-def all_streams(js: JetStream) -> list[Listed]:
-    """Return what is reported about all streams of the account, in the order of their names."""
-    return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=partial(_page, "streams")).values())
+def all_streams(js: JetStream, timeout: float | None = None, most: float = math.inf) -> list[Listed]:
+    """Return what is reported about all streams of the account, in the order of their names.
+
+    A page may take ``timeout`` seconds (``request_timeout`` when None). An account with more than ``most`` streams has
+    only its first page listed, and the result is empty.
+    """
+    read = partial(_page, "streams")
+    return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=most).values())
 
 
 def all_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list[Listed]:
@@ -134,6 +140,8 @@ def _all_pages(
     read: Callable[[dict[str, Any]], _Page[T]],
     body: Mapping[str, Any] = {},
     first: dict[str, Any] | None = None,
+    timeout: float | None = None,
+    most: float = math.inf,
 ) -> dict[str, T]:
     """Return what a server lists by pages, in order; ``read`` parses an answer, ``first`` is the first one if known.
 
@@ -144,9 +152,14 @@ def _all_pages(
         found: dict[str, T] = {}
         entries, last = 0, ""
         while True:
-            answer, first = first or js.request(operation, *names, body={**body, "offset": max(0, entries - 1)}), None
+            asked = Request(operation, names, {**body, "offset": max(0, entries - 1)})
+            answer, first = first or js.request_all([asked], timeout)[0], None
+            if isinstance(answer, NatsError):
+                raise answer
             with bad_answer_is_protocol_error(operation, *names):
                 listed = read(answer)
+            if listed.total > most:
+                return {}
             if found and next(iter(listed.names), None) != last:
                 break
             found.update(listed.names)

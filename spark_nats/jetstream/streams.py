@@ -123,8 +123,9 @@ class StreamInfo:
 
     def is_listed_as(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""
-        config = {**listed.config, "metadata": self.config.get("metadata")}
-        return self == replace(listed, time=self.time, leader=listed.leader or self.leader, config=config)
+        ours, theirs = ({**each.config, "metadata": None} for each in (self, listed))
+        same = replace(listed, time=self.time, leader=listed.leader or self.leader, config=self.config)
+        return ours == theirs and self == same
 
     def sequences_from(self, sequence: int) -> int:
         """Return how many sequences the stream has from this one on, those of deleted messages included."""

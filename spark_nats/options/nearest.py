@@ -18,7 +18,7 @@ _POSITION = (
 )
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of creating a table."""
-_TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
+_TABLE = f"Spark sets it for tables, and does not hand on a table's options to its readers; {VIEW}"
 _TABLES_OWN = ("provider", "owner")
 _OF_TABLES = "option."  # prefix under which Spark passes the options of a table a second time
 _SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
@@ -39,7 +39,7 @@ _HINTS = {
     "endingoffsetsbytimestamp": "use the option 'endingTimestamp', one time for all streams",
     **dict.fromkeys(
         ("fetchoffset.numretries", "fetchoffset.retryintervalms"),
-        "use the option 'retryTimeout', which says for how long servers that are away are waited for",
+        "use the option 'retryTimeout', the time to wait for servers that are away",
     ),
     "includeheaders": "leave it out: the column 'headers' is always there",
     "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
@@ -49,9 +49,7 @@ _HINTS = {
     **dict.fromkeys(_TABLES_OWN, _TABLE),
 }
 _OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
-_OF_CONNECTOR = (
-    "that is one of nats-spark-connector's; the documentation has what to set here, in Coming from nats-spark-connector"
-)
+_OF_CONNECTOR = "that is one of nats-spark-connector's; see Coming from nats-spark-connector, in the documentation"
 
 
 def hint(name: str, known: Mapping[str, Option]) -> str:

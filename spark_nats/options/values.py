@@ -21,7 +21,7 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
-from spark_nats.protocol.stream_configs import RequestedConfig, check_kind, read_config, read_time
+from spark_nats.protocol.stream_configs import RequestedConfig, check_type, read_config, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,
     first_overlap,
@@ -474,7 +474,7 @@ def _read_create(text: str, what: str, fields: Mapping[str, type], example: str)
         kind = fields.get(name)
         if kind is None:
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
-        check_kind(name, value, kind)
+        check_type(name, value, kind)
     times = {name: read_time(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")}
     if not 1 <= config.get("history", 1) <= MAX_HISTORY:
         raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {MAX_HISTORY} (ADR-8)")

@@ -190,7 +190,7 @@ _OF_ONE_MESSAGE = frozenset(
         ErrCode.SCHEDULE_SOURCE_INVALID,
         ErrCode.SCHEDULER_INVALID,
         ErrCode.SCHEDULE_TIME_ZONE_INVALID,
-        ErrCode.SOURCE_HEADER,
+        ErrCode.SOURCE_HEADER_NOT_ALLOWED,
     }
 )
 """Errors about the headers, the size or the subject of one message; the server stores the next one.
@@ -205,7 +205,7 @@ _VERDICTS: dict[int, Verdict] = {
     ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
     ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
     ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, for example after a leader change
-    ErrCode.BATCH_REPEATED: Verdict.REPEATED,
+    ErrCode.BATCH_HAS_DUPLICATE: Verdict.REPEATED,
     ErrCode.WRONG_LAST_SEQUENCE: Verdict.CONFLICT,
 }
 

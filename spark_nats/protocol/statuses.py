@@ -53,7 +53,7 @@ class Heartbeat(NamedTuple):
 
 
 class RequestEnded(NamedTuple):
-    """The oldest request has ended before it was fulfilled."""
+    """A request has ended; the status does not say which one."""
 
     bytes_left: int | None  # unused bytes of the request; None when the server omits them
     too_large: bool  # whether the next message has more bytes than were left
@@ -91,10 +91,10 @@ _GONE = {"consumer deleted", "server shutdown", "consumer is push based", "excee
 
 
 def pull_event(status: Status) -> PullEvent:
-    """Return what a status means for a pull request; other statuses, such as 400 or 412, refuse later requests too.
+    """Return what a status means for a pull request; an unknown one, such as 400 or 412, refuses later ones too.
 
-    ``Nats-Pending-Messages`` is in 408 Request Timeout, Interest Expired, 409 Message Size Exceeds MaxBytes and Batch
-    Completed, and 423 Nats-Wrong-Pin-Id. A consumer that accepts no more requests (MaxWaiting) is replaced by another.
+    ``Nats-Pending-Messages`` is in 408 Request Timeout and Interest Expired, 409 Message Size Exceeds MaxBytes and
+    Batch Completed, and 423 Nats-Wrong-Pin-Id. A consumer that accepts no more requests (MaxWaiting) is replaced.
     """
     if status.code == 100:
         return Heartbeat(status.number("Nats-Last-Consumer"))
@@ -130,7 +130,7 @@ DirectEvent = BatchEnded | NobodyAnswers | RequestRefused
 
 
 def direct_event(status: Status) -> DirectEvent:
-    """Return what a status means for a batched direct get; other statuses, such as 408, refuse later requests too."""
+    """Return what a status means for a batched direct get; an unknown one, such as 408, refuses later ones too."""
     if status.code == 204:
         last, pending = status.number("Nats-Last-Sequence"), status.number("Nats-Num-Pending")
         return RequestRefused(status) if last is None or pending is None else BatchEnded(last, pending)

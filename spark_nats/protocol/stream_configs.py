@@ -14,7 +14,7 @@ from typing import Any, Final
 
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
 """Maximum bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32
-MiB, less the subject and the server's own data about the message."""
+MiB, less 4 KiB for the subject and the server's own data about the message."""
 _TIME: Final = "time"
 _TRANSFORM = {"src": str, "dest": str}
 _SOURCE = {
@@ -84,7 +84,7 @@ class RequestedConfig(dict[str, Any]):
 
     @classmethod
     def of_bucket(cls, config: Mapping[str, Any], requested: Mapping[str, Any]) -> RequestedConfig:
-        """Return ``config`` with what the user named of a bucket or an object store, by the names of ADR-8."""
+        """Return ``config`` with the fields of a bucket or an object store that the user named, by ADR-8's names."""
         named = {_OF_BUCKETS.get(name, name): name for name in requested}
         values = {**requested, "compression": "s2" if requested.get("compression") else "none"}
         return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
@@ -158,7 +158,7 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
     if kind == _TIME and not _is(int, value):
         raise _wrong(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
     if isinstance(kind, type):
-        check_kind(shown, value, kind)
+        check_type(shown, value, kind)
     if isinstance(kind, tuple) and value not in kind:
         raise _wrong(shown, value, f"{', '.join(kind[:-1])} or {kind[-1]}")
     if isinstance(kind, list):
@@ -174,7 +174,7 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
     return value
 
 
-def check_kind(shown: str, value: Any, kind: type) -> None:
+def check_type(shown: str, value: Any, kind: type) -> None:
     """Raise ValueError unless a field has a value of this kind."""
     if not _is(kind, value):
         raise _wrong(shown, value, _KINDS[kind])
@@ -211,14 +211,14 @@ def nanoseconds(text: str) -> int:
 def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
     """Describe where a stream's configuration, as a server reports it, differs from what the user named."""
     return [
-        f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, requested[field])})"
+        f"{shown} (has {_value_text(field, actual.get(field))}, asked {_value_text(field, requested[field])})"
         for field, shown in requested.named.items()
         if field in requested and not _same(field, requested[field], actual.get(field))
     ]
 
 
 def _same(field: str, asked: Any, has: Any) -> bool:
-    """Return whether a value is the requested one; servers leave values out, and fill in what was left to them.
+    """Return whether a value is as requested; a start time always is. Servers leave values out, and fill in others.
 
     ``field`` is the name of a field of a stream, a mirror or a source; it is empty for values within other objects.
     """
@@ -241,7 +241,7 @@ def _same(field: str, asked: Any, has: Any) -> bool:
     return asked == has or not (asked or has)
 
 
-def _shown(field: str, value: Any) -> str:
+def _value_text(field: str, value: Any) -> str:
     if value is None or value == [] or value == {}:
         return "none"
     if field in _LIMITS and isinstance(value, int) and value <= 0:

@@ -18,7 +18,7 @@ _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
 _FORBIDDEN[[0x7F, ord("*"), ord(">")]] = True
 _DOT = ord(".")
-_POINT = bytecolumns.byte_strings([b"."])[0]
+_DOT_BYTES = bytecolumns.byte_strings([b"."])[0]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Violation:
 class _Shape(NamedTuple):
     """The shape of filters whose wildcards stand in the same places."""
 
-    tokens: int  # number of tokens before a last ``>``
+    tokens: int  # number of tokens, not counting a final ``>``
     is_open: bool  # whether ``>`` is the last token
     stars: tuple[int, ...]  # indexes of the tokens that are ``*``
 
@@ -122,7 +122,7 @@ def _match_shape(
     offsets: bytecolumns.Positions,
     dots: bytecolumns.Separators,
 ) -> bytecolumns.Mask:
-    """Return a mask of the subjects with the shape's token count, more if it is open, and its literals in ``keys``."""
+    """Return a mask of the subjects of this shape whose tokens besides its wildcards, joined, are in ``keys``."""
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, stop in shape.runs():
@@ -130,7 +130,7 @@ def _match_shape(
         end = dots.at(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
         parts.append(bytecolumns.gather(data, start[matched], end[matched]))
     if parts:
-        found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _POINT), keys)
+        found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _DOT_BYTES), keys)
         matched[matched] = bytecolumns.flags_of(found)
     return matched
 
@@ -155,7 +155,7 @@ def have_wrong_tokens(values: pa.Array, forbidden: bytecolumns.Mask) -> bytecolu
 
 
 def find_violation(values: pa.Array, wrong: bytecolumns.Mask, say: Callable[[str], str | None]) -> Violation | None:
-    """Return the wrong rows of a string column, with the rule that ``say`` returns; nulls pass; None when all do."""
+    """Return the wrong rows that are not null, with the rule that ``say`` returns; None without any."""
     if values.null_count:
         wrong = wrong & bytecolumns.flags_of(values.is_valid())
     return Violation(wrong, lambda row: say(values[row].as_py()) or "") if wrong.any() else None

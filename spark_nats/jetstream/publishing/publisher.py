@@ -33,8 +33,8 @@ from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
 
 SURE_WITHIN = 0.25
-"""Seconds within which a stream cannot lose acknowledged messages and store others: for that a server has to end, and
-to come back with less."""
+"""Seconds within which a stream cannot lose acknowledged messages and store others: a server would first have to end
+and come back with less."""
 
 
 class Publisher:
@@ -44,13 +44,13 @@ class Publisher:
         connection: carries the messages.
         stream: the stream as it was before the first row was sent; an answer that does not name it is not an
             acknowledgement.
-        max_in_flight: most rows that are sent and not acknowledged.
-        ack_timeout: seconds without any stored row after which the publisher gives up the server.
+        max_in_flight: maximum number of rows that are sent and not acknowledged.
+        ack_timeout: seconds without any stored row after which publishing fails.
         lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
         api_prefix: first tokens of the subjects of JetStream's API.
-        resolve: decides about rows that expect another last message. If None, these fail; else nothing is read back.
+        resolve: resolves conflicts with a subject's last message. If None, such rows fail; else nothing is read back.
         on_stored: called each time that rows were acknowledged.
-        dead_letters: takes rows that the stream refuses for their own content; such a row is an error when None.
+        dead_letters: takes rows that the stream refuses for their own content; if None, such a row is an error.
         whose: how errors name the rows.
     """
 
@@ -140,9 +140,9 @@ class Publisher:
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if not len(subjects):
-            self._persist(lambda: self._sender.send_queue())  # the server may have sent a PING
+            self._keep_trying(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
-        if not self._ledger.pending:  # no row has waited, so the last one may have been stored long ago
+        if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
             self._sender.last_stored = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
@@ -151,7 +151,7 @@ class Publisher:
         self._ledger.all_ids &= ids is not None
         numbers = np.arange(first, self._ledger.given)
         self._ledger.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
-        self._persist(lambda: self._sender.send_queue())
+        self._keep_trying(lambda: self._sender.send_queue())
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.
@@ -160,7 +160,7 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._persist(lambda: self._sender.finish())
+        self._keep_trying(lambda: self._sender.finish())
 
     def verify(self) -> None:
         """Check that the stream still has what it has acknowledged; to be called after :meth:`drain`.
@@ -171,19 +171,19 @@ class Publisher:
             PublishError: the stream has lost rows, is missing or recreated, or has no leader that answers.
             NatsError: the connection failed.
         """
-        self._persist(lambda: self._sender.verify())
+        self._keep_trying(lambda: self._sender.verify())
 
     @property
     def needs_verifying(self) -> bool:
         """Whether :meth:`verify` may find a loss: not after a short, undisturbed run over one connection."""
-        went_on = self._sender is not self._at_first or self._ledger.acknowledged.fallen is not None
-        return went_on or clock.monotonic() - self._began > SURE_WITHIN
+        was_disturbed = self._sender is not self._at_first or self._ledger.acknowledged.fallen is not None
+        return was_disturbed or clock.monotonic() - self._began > SURE_WITHIN
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
         self._sender.close()
 
-    def _persist(self, work: Callable[[], bool | None]) -> None:
+    def _keep_trying(self, work: Callable[[], bool | None]) -> None:
         """Do work that sends and receives, over another connection when one is lost; errors report the rows' fate."""
         try:
             while not self._try(work):
@@ -199,14 +199,14 @@ class Publisher:
         except PublishError:
             raise
         except NatsError as error:
-            self._start_over(error)
+            self._continue_elsewhere(error)
         else:
             assert self._lease is not None  # noqa: S101 - without a lease, the work never returns False
             self._sender = replace(self._sender, connection=self._lease.move())
             self._recovery.leader = None  # it may shut down too
         return False
 
-    def _start_over(self, error: NatsError) -> None:
+    def _continue_elsewhere(self, error: NatsError) -> None:
         """Continue over another connection with the rows that were not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
             self._sender.drain_pending_acks()

@@ -1,7 +1,7 @@
 """One loop reads everything: it opens a source, yields its chunks in sequence order, and replaces a failed source.
 
 :func:`decide` chooses the loop's next move. Only the loop stores the cursor; :class:`ReadRules` return what they
-find out as a value. The loop asks them twice which messages of a chunk are wanted: on arrival, and when it yields it.
+find out as a value. The loop asks them twice which messages of a chunk are wanted: on arrival, and on delivery.
 
 A source is a consumer or direct gets, over one connection. When a source skips messages, falls silent or is deleted,
 the loop opens another one after the last message that it yielded. Reading acknowledges nothing and changes nothing in
@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
     last: int
 
     def out_of_order(self, stream: str, asked: int) -> ProtocolError:
-        """Return the error for messages that were not requested."""
+        """Return the error for messages that are out of order, or before the first sequence ``asked`` for."""
         count, first, last = len(self.delivered.messages), self.first, self.last
         return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=count, first=first, last=last))
 
@@ -112,7 +112,7 @@ class Source(Protocol):
     def receive(self) -> Chunk | None:
         """Wait for the next chunk; None when what arrives is no message, or nothing arrives.
 
-        It raises :class:`Restart` when messages are missing, or nothing arrives any more.
+        It raises :class:`Restart` when messages are missing, or after too long a silence.
         """
 
     def close(self) -> None:
@@ -134,11 +134,11 @@ class Move(Enum):
     FINISH = auto()
 
 
-def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
+def decide(cursor: Cursor, then: Move, *, in_flight: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
     """Decide the loop's next move.
 
     ``then`` is the move that the source and the rules suggest; without a source, it is to open one. Requested messages
-    may still arrive when ``asked``. Arrived chunks are ``held`` until the loop yields them. The caller is slow when
+    may still arrive when ``in_flight``. Arrived chunks are ``held`` until the loop yields them. The caller is slow when
     ``throttled``. The server is shutting down when ``lame_duck``.
     """
     leaves = lame_duck and not cursor.at_end
@@ -146,16 +146,16 @@ def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bo
         if cursor.complete:
             return Move.FINISH
         then = Move.END if cursor.at_end or leaves else then
-    elif then is Move.RECEIVE and (cursor.at_end or (leaves and not asked)):
+    elif then is Move.RECEIVE and (cursor.at_end or (leaves and not in_flight)):
         then = Move.END
-    waits = held and throttled and asked and then is not Move.END
+    waits = held and throttled and in_flight and then is not Move.END
     if cursor.delivered < cursor.received and not waits:
         return Move.DELIVER
     return Move.LEAVE if leaves and then is Move.END else then
 
 
 class Arrived(NamedTuple):
-    """What a source has delivered last, and since when it is in use."""
+    """What a source has delivered last, and since when it has been in use."""
 
     chunk: Chunk | None
     silence: float | None  # seconds without a message, when they are a reason to request the stream's state
@@ -180,7 +180,7 @@ class ReadRules(Protocol):
         """Open a source at the cursor, after ``empty_attempts`` sources in a row brought nothing; None at the end."""
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """Move past what has arrived; after a silence check the stream's state, as messages may have been removed."""
+        """Move past what has arrived; after a silence, check the stream's state, as messages may have been removed."""
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
         """Return the messages of a chunk that are still wanted when the loop yields it; None when none are."""
@@ -194,7 +194,7 @@ class _OpenSource:
     source: Source
     start: int  # as in :class:`Arrived`
     began: float  # as in :class:`Arrived`
-    looked: float = 0.0  # the silence in seconds at the last request for the stream's state
+    silence_at_look: float = 0.0  # the silence in seconds at the last request for the stream's state
     then: Move = Move.RECEIVE
     # Chunks to yield, each with the sequence after it; several while the caller is slow.
     held: deque[tuple[int, Delivered]] = field(default_factory=deque)
@@ -203,9 +203,9 @@ class _OpenSource:
 class Reading:
     """Reads the messages of a stream that :class:`ReadRules` want, each exactly once and in order.
 
-    The loop replaces an unusable source by another one (ADR-17): at once after progress, or at the first attempt
-    without progress; else, and after each error of the API, after the wait that ``retries`` sets. After a lost
-    connection, :meth:`read` continues over another one.
+    The loop replaces an unusable source (ADR-17): at once after progress, and after the first attempt without progress.
+    After further attempts without progress, and after errors of the API, it first waits as ``retries`` sets. After a
+    lost connection, :meth:`read` continues over another one.
 
     Args:
         stream: name of the stream.
@@ -250,7 +250,7 @@ class Reading:
             DataLossError: messages are lost, and ``lost`` raises it.
             NatsError: the server has reported an error, or an answer is invalid.
         """
-        asks = False  # whether to wait for a report that a close was refused
+        awaits_refusal = False  # whether to wait for a report that a close was refused
         use: _OpenSource | None = None
         self.cursor = self.cursor.restart()
         before = self.cursor.delivered
@@ -277,13 +277,13 @@ class Reading:
                             if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
                         case Move.CHANGE:
-                            raise Restart("the other side searches faster")
+                            raise Restart("the filters would be faster on the other side, server or reader")
                 except (Restart, NatsTimeoutError, JetStreamError) as error:
                     trouble = error
                 if use is not None:
                     source, use = use.source, None
                     (source.finish if trouble is None else source.close)()
-                    asks |= source.close_may_be_refused
+                    awaits_refusal |= source.close_may_be_refused
                 if move is Move.LEAVE:
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
                 if trouble is not None:
@@ -294,19 +294,19 @@ class Reading:
             if use is not None:
                 use.source.close()
         self.retries.succeeded()
-        if asks:
+        if awaits_refusal:
             with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # it no longer matters
                 js.connection.flush(_LAST_WORD)
 
     def _decide(self, js: JetStream, use: _OpenSource | None) -> Move:
-        then, asked, held = Move.OPEN, False, False
+        then, in_flight, held = Move.OPEN, False, False
         if use is not None:
-            then, asked, held = use.then, use.source.in_flight, bool(use.held)
+            then, in_flight, held = use.then, use.source.in_flight, bool(use.held)
             if use.source.exhausted and then is Move.RECEIVE:
                 then = Move.END
         self._throttled = clock.monotonic() < self._throttled_until
         lame_duck, throttled = js.connection.lame_duck, self._throttled
-        return decide(self.cursor, then, asked=asked, held=held, lame_duck=lame_duck, throttled=throttled)
+        return decide(self.cursor, then, in_flight=in_flight, held=held, lame_duck=lame_duck, throttled=throttled)
 
     def _learn(self, cursor: Cursor) -> None:
         """Store the cursor that the rules return, and report what it has lost."""
@@ -321,9 +321,9 @@ class Reading:
             source.ask(self.cursor, self._throttled)
         chunk = source.receive()
         if chunk is not None:
-            use.looked = 0.0
-        if source.idle or source.silence - use.looked > PATIENCE:
-            use.looked = silence = source.silence
+            use.silence_at_look = 0.0
+        if source.idle or source.silence - use.silence_at_look > PATIENCE:
+            use.silence_at_look = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
         cursor, use.then, delivered = rules.receive(js, self.cursor, arrived)
         self._learn(cursor)

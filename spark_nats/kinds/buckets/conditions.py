@@ -6,13 +6,13 @@ NO_SUCH_REVISION = Condition(
     "[NATS_NO_SUCH_REVISION] option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}"
 )
 MOMENT_TO_COME = Condition(
-    "[NATS_MOMENT_TO_COME] option 'asOf' is {time}, which is still to come: the bucket {bucket!r} said that it is {now}"
+    "[NATS_MOMENT_TO_COME] option 'asOf' is {time}, which is still to come: for the bucket {bucket!r}, it is now {now}"
 )
 MOMENT_BEFORE_BUCKET = Condition(
     "[NATS_MOMENT_BEFORE_BUCKET] option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}"
 )
 NO_CONSUMER_AT_LEADER = Condition(
-    "[NATS_NO_CONSUMER_AT_LEADER] of {consumers} consumers of stream {stream!r} none was placed at its leader, "
+    "[NATS_NO_CONSUMER_AT_LEADER] none of {consumers} consumers of stream {stream!r} was placed at its leader, "
     "{leader}",
     transient=Transient.ALWAYS,
 )
@@ -22,8 +22,8 @@ MADE_AGAIN_WHILE_READ = Condition(
 )
 KEYS_MOVE_ON = Condition("[NATS_KEYS_MOVE_ON] {keys} keys of {stream!r} keep changing", transient=Transient.ALWAYS)
 NO_MOMENT = Condition(
-    "[NATS_NO_MOMENT] the bucket {bucket!r} is written to faster than it can be read at one moment, after {parts} "
-    "attempts",
+    "[NATS_NO_MOMENT] {parts} attempts to read the bucket {bucket!r} at one moment failed: it is written to faster "
+    "than it can be read",
     transient=Transient.ALWAYS,
 )
 REVISION_NOT_KEPT = Condition(
@@ -31,9 +31,8 @@ REVISION_NOT_KEPT = Condition(
     "key held then"
 )
 KEYS_NOT_KEPT = Condition(
-    "[NATS_KEYS_NOT_KEPT] it is not known what {keys} keys of the bucket {bucket!r} held at revision {revision}, such "
-    "as {key!r}: older revisions of them than those that the bucket keeps may have been removed (its history is "
-    "{history})"
+    "[NATS_KEYS_NOT_KEPT] it is not known what {keys} keys of the bucket {bucket!r}, such as {key!r}, held at revision "
+    "{revision}: their older revisions may have been removed (the bucket's history is {history})"
 )
 ENTRIES_EXPIRED = Condition(
     "[NATS_ENTRIES_EXPIRED] the values of the bucket {bucket!r} expire, and it does not keep all revisions up to "

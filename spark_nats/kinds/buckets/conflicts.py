@@ -30,7 +30,7 @@ class Conflicts:
         bucket: the bucket.
         api_prefix: first tokens of the API's subjects.
         skips: whether rows that conflict are left out.
-        sets_aside: whether they become dead letters, unless ``skips``. They are errors when both are false.
+        sets_aside: whether they become bad rows, unless ``skips``. They are errors when both are false.
     """
 
     def __init__(self, bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> None:
@@ -38,7 +38,7 @@ class Conflicts:
         self._sets_aside = sets_aside
         self._bucket = bucket
         self._stream = stream_of(bucket)
-        self._again: set[int] = set()  # rows that create a deleted key again: they expect the deletion's revision
+        self._again: set[int] = set()  # rows that create a deleted key again: they now expect its marker, or 0
         # With an API prefix, a key is published on another subject than it is stored on.
         self._published = key_subject(bucket, "", api_prefix)
 
@@ -46,7 +46,7 @@ class Conflicts:
         """Decide about one row.
 
         Raises:
-            PublishError: the row conflicts, and that is an error; or it names no revision, so that it cannot conflict.
+            PublishError: the row conflicts, and that is an error; or it names no revision, and so cannot conflict.
             NatsError: a request to the bucket failed.
         """
         headers = parse_block(conflict.header)

@@ -38,7 +38,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
     )
     max_buffered_bytes: int = option(
         values.read_whole_number,
-        "core NATS, streaming: most bytes that wait for a micro-batch; when they are reached, new messages are dropped",
+        "core NATS, streaming: maximum bytes that wait for a micro-batch; once reached, new messages are dropped",
         default="268435456",
         streaming=True,
     )

@@ -146,7 +146,7 @@ def test_a_server_without_jetstream_is_said_to_have_none(check: Command, server_
     server = server_factory(jetstream=False)
     ran = check(server)
     assert ran.status == 0
-    assert "unknown: what JetStream is used for: JetStream does not answer" in ran.out
+    assert "unknown: how much of JetStream the account uses: JetStream does not answer" in ran.out
     ran = check(server, "--stream", "ORDERS")
     assert ran.status == 1
     assert ran.err.startswith("spark-nats: stream ORDERS: JetStream does not answer")
@@ -182,9 +182,9 @@ NO_SAFER = ". A write with deduplicate=exact, the default in streaming, is no sa
 @pytest.mark.parametrize(
     ("config", "kept", "risk"),
     [
-        ({}, "file", "it has one replica, so a broken disk takes all of it, and a power failure what it has"),
-        ({"storage": "memory"}, "memory", "it is kept in memory, so a restart of its server takes all that it has"),
-        ({"persist_mode": "async"}, "file, async", "its persist_mode is async, so a server that is killed takes what"),
+        ({}, "file", "it has one replica, so a broken disk loses all of it, and a power failure what it has"),
+        ({"storage": "memory"}, "memory", "it is kept in memory, so a restart of its server loses all that it has"),
+        ({"persist_mode": "async"}, "file, async", "its persist_mode is async, so a server that is killed loses what"),
     ],
     ids=["one replica", "memory", "async"],
 )
@@ -237,10 +237,10 @@ def test_a_subject_that_no_message_can_have_is_warned_of(
 
     def misses(streams: str, subject: str) -> list[str]:
         ran = check(nats_server, "--stream", streams, "--subject", subject)
-        return [line for line in ran.out.splitlines() if "no message of it" in line]
+        return [line for line in ran.out.splitlines() if "it takes no message with" in line]
 
     assert misses(unique, f"{unique}.order.>,{unique}.*.eu") == [
-        f"warning: stream {unique}: no message of it has the subject {unique}.order.>: it listens on {unique}.orders.>"
+        f"warning: stream {unique}: it takes no message with subject {unique}.order.>: it listens on {unique}.orders.>"
     ]
     assert misses(f"{unique}_M", f"{unique}.order.>") == []  # it listens on nothing, and has what the other one has
 

@@ -3,7 +3,7 @@
 from spark_nats.conditions import Condition
 
 NOTHING_SINCE_TIME = Condition(
-    "[NATS_NOTHING_SINCE_TIME] {what} has nothing for the query that was stored at {time} or later, and the option "
+    "[NATS_NOTHING_SINCE_TIME] {what} has nothing from {time} or later for the query, and the option "
     "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with new messages, or "
     "'startingTimestamp' to an earlier time"
 )
@@ -28,7 +28,7 @@ COLUMN_NOT_NULL = Condition(
 NO_SUCH_COLUMN = Condition("[NATS_NO_SUCH_COLUMN] {what} has no column '{column}'; its columns are {columns}")
 TOO_MANY_PARTITIONS = Condition(
     "[NATS_TOO_MANY_PARTITIONS] {sequences} sequences would be read in {partitions} partitions, too many for Spark (at "
-    "most {most}); raise the option 'maxRecordsPerPartition', or read less at once"
+    "most {most}); raise the option 'maxRecordsPerPartition', lower 'minPartitions', or read less at once"
 )
 RETENTION_UNSUPPORTED = Condition(
     "[NATS_RETENTION_UNSUPPORTED] stream {stream!r} has {retention} retention: its messages are removed when they are "

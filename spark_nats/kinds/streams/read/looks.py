@@ -9,12 +9,14 @@ one request each share a round trip.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats import clock
+from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.creating import create_stream
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 LISTED_FROM = 32
 """Minimum number of streams that a look lists first: a page of the list has the states of 256 streams."""
+LIST_TIMEOUT = 1.0  # seconds that a page of the list may take, and a list that is requested at the next look too
+LISTS_AGAIN = 60.0  # seconds without a list after one that failed, was slow or had too many other streams
 
 
 class QueryMemory:
@@ -49,9 +53,9 @@ class QueryMemory:
         holds: by stream, the durable consumer that holds messages for the query; empty if the query does not consume.
         searched: by stream, the position up to which a look found nothing to read.
         expects_more: whether streams are likely to have something new for the query.
-        states: by stream, the state at the last look; empty if one of the streams did not exist.
+        states: by stream, the state at the last look.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
-        lists: whether a list of all streams may save requests: as far as is known, it is allowed and short enough.
+        lists_from: when the streams may be listed, by ``clock.monotonic()``.
     """
 
     def __init__(self, options: ReadOptions, patience: float, traits: Traits = PLAIN) -> None:
@@ -68,7 +72,7 @@ class QueryMemory:
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
-        self.lists = True
+        self.lists_from = -math.inf
 
 
 class Look:
@@ -128,21 +132,25 @@ class Look:
         return replace(facts, removal_normal=set(some))
 
     def _unchanged(self, names: Sequence[str]) -> dict[str, StreamInfo]:
-        """Return the last states of those of many streams that the account's list reports as they were."""
-        memory = self.memory
-        if len(names) < LISTED_FROM or not memory.lists or not memory.states:
+        """Return the last states of those of many streams that the account's list reports as they were.
+
+        A list that fails, is slow or has too many other streams is not requested again for a while.
+        """
+        memory, began = self.memory, clock.monotonic()
+        if len(names) < LISTED_FROM or not memory.states or began < memory.lists_from:
             return {}
+        last = {name: memory.states[name] for name in names if name in memory.states}
+        memory.lists_from = began + LISTS_AGAIN
         try:
-            listed = all_streams(self.js)
-        except PermissionsError:
-            memory.lists = False
+            listed = all_streams(self.js, LIST_TIMEOUT, 4 * len(names))
+            entries = {each.name: each.entry for each in listed if not each.problem and each.name in last}
+            found = {name: state_in(entry, name) for name, entry in entries.items() if entry}
+        except NatsError as error:  # single streams may answer all the same
+            logger.debug("the streams cannot be listed: %s", error)
             return {}
-        except JetStreamError:  # as when streams come and go
-            return {}
-        memory.lists = len(listed) < 4 * len(names)
-        found = {each.name: state_in(each.entry, each.name) for each in listed if each.entry and not each.problem}
-        last = {name: memory.states[name] for name in names if name in found and name in memory.states}
-        return {name: info for name, info in last.items() if info.is_listed_as(found[name])}
+        if listed and clock.monotonic() - began < LIST_TIMEOUT:
+            memory.lists_from = began
+        return {name: last[name] for name, info in found.items() if last[name].is_listed_as(info)}
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.

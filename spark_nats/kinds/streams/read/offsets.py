@@ -62,7 +62,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
                 hold.note_unowned()
         elif memory.traits.on_progress and name in found.releases:
             memory.traits.on_progress(look.js, stream.info, found.releases[name])
-    memory.states = facts.infos if all(facts.streams.values()) else {}
+    memory.states = facts.infos
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found
 

@@ -23,7 +23,7 @@ RANGE_COST = 500
 """What each range costs a task beside its messages, in messages: a consumer is created, asked and deleted."""
 MAX_PACKED = 50_000
 """Maximum cost, in messages, of the ranges that share a partition. A task costs as much as 8,000 messages by itself
-(``make bench ARGS="--only reads"``)."""
+(``make bench ARGS="--only reads"``). Replays depend on it and on RANGE_COST: others need a new sign in the offset."""
 MAX_SMALL = 1024
 """Maximum size, in sequences, of a partition that one direct get reads. Per message, a direct get costs a server more
 than a consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""

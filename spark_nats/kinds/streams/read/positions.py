@@ -24,10 +24,10 @@ from spark_nats.protocol.subjects import name_violation
 
 
 class OffsetEntry(NamedTuple):
-    """One stream's part of a micro-batch, which is its entry in an offset; empty where a query begins.
+    """One stream's part of a micro-batch, as an offset's entry for the stream; empty where a query begins.
 
     Attributes:
-        since: where the query was before; None where it begins.
+        since: sequence where the query was before, or ``first`` if the stream is new to it; None where it begins.
         first: the first sequence to read.
         end: where the query continues after the micro-batch.
     """
@@ -42,7 +42,7 @@ class OffsetEntry(NamedTuple):
         return self.end.next - self.first
 
     def up_to(self, end: Position) -> OffsetEntry:
-        """Return the part cut off at ``end``."""
+        """Return the part, shortened to end at ``end``."""
         return self._replace(first=min(self.first, end.next), end=end)
 
     def to_json(self) -> dict[str, Any]:

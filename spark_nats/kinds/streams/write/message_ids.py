@@ -30,11 +30,11 @@ _HASH_CHARACTERS = 16  # 96 bits in base64
 _BLOCK = 64  # bytes
 _UNITS = _BLOCK // 4  # units of 32 bits in a block
 _ROWS_AT_ONCE = 4096  # rows that fit in the processor's cache
-_KEY_OF_LONG = 64  # bytes, the longest key of blake2b
+_LONG_KEY_BYTES = 64  # bytes, the longest key of blake2b
 _DASH, _NOTHING = texts(["-", ""])
 _NO_BYTES = byte_strings([b""])[0]
 _HEAD = 4  # units before a row: a constant and three lengths
-_KEYS = _HEAD + MAX_SHORT // 4  # the rest for the units of a row
+_KEYS = _HEAD + MAX_SHORT // 4  # random numbers in a sum: one for each unit of head and row
 
 
 class MessageIds:
@@ -53,8 +53,8 @@ class MessageIds:
     differ.
 
     Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
-    2014): a random number, plus each 32-bit unit of the row times a random number, modulo 2^64. The upper 32 bits of
-    the sum count. A hash is three such sums with different random numbers. Zeros add nothing to a sum, so rows may be
+    2014): a random number, plus each 32-bit unit of the row times a random number, modulo 2^64. Only the upper 32
+    bits are used. A hash is three such sums with different random numbers. Zeros add nothing to a sum, so rows may be
     padded. Rows above :data:`MAX_SHORT` bytes are hashed one by one by blake2b: their bytes cost more than the calls.
 
     The class remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
@@ -71,9 +71,9 @@ class MessageIds:
 
     def __init__(self, query: str, batch: str | None, partition: int) -> None:
         whole = json.dumps([query, batch, partition]).encode()
-        random = hashlib.shake_256(whole).digest(_KEY_OF_LONG + _KEYS * _WORDS * 8)
-        self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
-        self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
+        random = hashlib.shake_256(whole).digest(_LONG_KEY_BYTES + _KEYS * _WORDS * 8)
+        self._long_hasher = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_LONG_KEY_BYTES])
+        self._keys = np.frombuffer(random[_LONG_KEY_BYTES:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
         task = f"{partition}" if batch is None else f"{batch}-{partition}"
         self.query_prefix = id_prefix_of(query)
         self.prefix = f"{self.query_prefix}{task}-"
@@ -147,7 +147,7 @@ class MessageIds:
             parts.append((data.data, offsets[rows].tolist(), offsets[rows + 1].tolist()))
         digests = []
         for i in range(len(rows)):
-            hashed = self._long.copy()
+            hashed = self._long_hasher.copy()
             hashed.update(heads[24 * i : 24 * i + 24])
             for view, start, end in parts:
                 hashed.update(view[start[i] : end[i]])

@@ -160,9 +160,9 @@ def test_a_key_that_lost_its_entry_of_then_is_an_error(nats_server: Server, nats
     nats_py.run(kv.put("young", b"7"))
     said = sentence_of(lambda: moment(nats_server, unique, asOf=3))
     assert said == (
-        f"DataLossError: it is not known what 1 keys of the bucket '{unique}' held at revision 3, such as "
-        "'written.often': older revisions of them than those that the bucket keeps may have been removed (its history "
-        "is 2); set the option 'failOnDataLoss' to false to continue with the other rows"
+        f"DataLossError: it is not known what 1 keys of the bucket '{unique}', such as 'written.often', held at "
+        "revision 3: their older revisions may have been removed (the bucket's history is 2); set the option "
+        "'failOnDataLoss' to false to continue with the other rows"
     )
     # The young key was made later: had it had an older revision, it would be there.
     assert moment(nats_server, unique, asOf=3, failOnDataLoss=False) == {"still": b"3"}
@@ -213,7 +213,7 @@ def test_of_thousands_of_later_keys_those_are_named_that_may_be_older(
     for _ in range(3):
         nats_py.put(unique, {"old.2": b"3", "young.2": b"3"})
     said = sentence_of(lambda: moment(nats_server, unique, asOf=1_000))
-    assert f"what 4 keys of the bucket '{unique}' held at revision 1000, such as 'old.1'" in said
+    assert f"what 4 keys of the bucket '{unique}', such as 'old.1', held at revision 1000" in said
     found = moment(nats_server, unique, asOf=1_000, failOnDataLoss=False)
     assert found == {f"old.{i}": b"1" for i in range(1_000) if i not in (1, 2)}
     assert moment(nats_server, unique, asOf=1_000, keys="old.3,old.4,young.5") == {"old.3": b"1", "old.4": b"1"}

@@ -103,29 +103,29 @@ UNJUDGED = NEW.skip(9)
         (UNJUDGED, Move.OPEN, "lame_duck", Move.END),
         (DONE, Move.OPEN, "lame_duck", Move.FINISH),
         # With one that goes on
-        (NEW, Move.RECEIVE, "asked", Move.RECEIVE),
+        (NEW, Move.RECEIVE, "in_flight", Move.RECEIVE),
         (HANDED_ON, Move.RECEIVE, "", Move.RECEIVE),
-        (ARRIVED, Move.RECEIVE, "asked held", Move.DELIVER),
-        (ARRIVED, Move.RECEIVE, "asked held throttled", Move.RECEIVE),
+        (ARRIVED, Move.RECEIVE, "in_flight held", Move.DELIVER),
+        (ARRIVED, Move.RECEIVE, "in_flight held throttled", Move.RECEIVE),
         (ARRIVED, Move.RECEIVE, "held throttled", Move.DELIVER),
-        (ARRIVED, Move.RECEIVE, "asked throttled", Move.DELIVER),  # nothing of it is wanted
+        (ARRIVED, Move.RECEIVE, "in_flight throttled", Move.DELIVER),  # nothing of it is wanted
         # With one that has brought all
-        (ALL_ARRIVED, Move.RECEIVE, "asked held throttled", Move.DELIVER),
-        (DONE, Move.RECEIVE, "asked", Move.END),
-        (HANDED_ON, Move.END, "asked", Move.END),
-        (ARRIVED, Move.END, "asked held throttled", Move.DELIVER),
-        (DONE, Move.RECEIVE, "asked lame_duck", Move.END),
+        (ALL_ARRIVED, Move.RECEIVE, "in_flight held throttled", Move.DELIVER),
+        (DONE, Move.RECEIVE, "in_flight", Move.END),
+        (HANDED_ON, Move.END, "in_flight", Move.END),
+        (ARRIVED, Move.END, "in_flight held throttled", Move.DELIVER),
+        (DONE, Move.RECEIVE, "in_flight lame_duck", Move.END),
         # With one that is slow
-        (ARRIVED, Move.CHANGE, "asked held", Move.DELIVER),
-        (ARRIVED, Move.CHANGE, "asked held throttled", Move.CHANGE),
-        (HANDED_ON, Move.CHANGE, "asked", Move.CHANGE),
+        (ARRIVED, Move.CHANGE, "in_flight held", Move.DELIVER),
+        (ARRIVED, Move.CHANGE, "in_flight held throttled", Move.CHANGE),
+        (HANDED_ON, Move.CHANGE, "in_flight", Move.CHANGE),
         # With one whose server shuts down
-        (HANDED_ON, Move.RECEIVE, "asked lame_duck", Move.RECEIVE),
+        (HANDED_ON, Move.RECEIVE, "in_flight lame_duck", Move.RECEIVE),
         (ARRIVED, Move.RECEIVE, "held throttled lame_duck", Move.DELIVER),
         (HANDED_ON, Move.RECEIVE, "lame_duck", Move.LEAVE),
-        (HANDED_ON, Move.END, "asked lame_duck", Move.LEAVE),
+        (HANDED_ON, Move.END, "in_flight lame_duck", Move.LEAVE),
     ],
 )
 def test_what_is_done_next(cursor: Cursor, then: Move, how: str, move: Move) -> None:
-    flags = {name: name in how.split() for name in ("asked", "held", "lame_duck", "throttled")}
+    flags = {name: name in how.split() for name in ("in_flight", "held", "lame_duck", "throttled")}
     assert decide(cursor, then, **flags) is move

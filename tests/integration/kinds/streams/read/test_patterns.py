@@ -17,6 +17,7 @@ import spark_nats
 from spark_nats.cli import main
 from spark_nats.client import retrying
 from spark_nats.jetstream import matching, views
+from spark_nats.kinds.streams.read import looks
 from spark_nats.kinds.streams.read.looks import LISTED_FROM
 from spark_nats.lag import lag_of_progress
 from tests.integration.commands.test_lag import write_checkpoint
@@ -478,6 +479,30 @@ def test_a_list_shows_which_of_many_streams_have_changed(server_factory: ServerF
         rows, lists, states = look()
         assert (rows, lists) == ([], 1)
         assert 0 < states < 4
+        reading.reader.stop()
+
+
+@pytest.mark.parametrize("why", ["it is invalid", "it is late", "it has too many others"])
+def test_a_list_that_is_of_no_use_is_left_alone_for_a_while(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client, ForwardedApi(client).serving() as api:
+        make(client, *(f"S{i:02}" for i in range(LISTED_FROM)), storage="memory", messages=1)
+        reading = query(server, "S.*", apiPrefix=api.PREFIX, startingOffsets="earliest")
+        assert len(reading.micro_batch()) == LISTED_FROM
+        if why == "it is invalid":
+            api.answers["STREAM.LIST"] = lambda answer: {**answer, "total": "many"}
+        elif why == "it is late":
+            monkeypatch.setattr(looks, "LIST_TIMEOUT", 0.0)
+        else:
+            api.answers["STREAM.LIST"] = lambda answer: {**answer, "total": 4 * LISTED_FROM + 1}
+        api.asked.clear()
+        for sequence in range(2, 5):
+            client.store_empty("S07", 1)
+            assert found(reading.rows(1)) == each("S07", sequence, sequence)
+        assert api.asked.count("STREAM.LIST") == 1
+        assert api.count("STREAM.INFO") >= 3 * LISTED_FROM
         reading.reader.stop()
 
 

@@ -2,8 +2,8 @@
 
 The stream stores rows in the order in which they were given, except where JetStream itself stores some and not those
 before them: it may refuse a row and store the next one (429, 503), and a failing leader may lose rows while the next
-leader stores later ones. Once an answer comes out of order, the publisher sends nothing more until all answers have
-come or are lost.
+leader stores later ones. Once an answer comes out of order, the publisher sends nothing more until the answers to
+all earlier rows have come or are lost.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Hint(StrEnum):
     ON_CONFLICT = "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows out"
     ROW = "mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored"
     SUBJECT = "correct the option 'subject', or add it to the subjects of the stream"
-    PROGRESS_CONSUMER = "set the option 'progressConsumer' to another name, or leave it out"
+    PROGRESS_CONSUMER = "set the option 'progressConsumer' to another name if this one is taken, or leave it out"
     CONSUMER = "give each query a durable consumer of its own with the option 'consumer'"
 
 

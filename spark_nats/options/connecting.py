@@ -108,7 +108,7 @@ class Tls(Group, section="TLS"):
     )
     tls_key_file: str | None = option(
         values.read_pem_file,
-        "file with the key of `tlsCertFile` (PEM, not encrypted), unless `tlsCertFile` has it too",
+        "file with the key of the certificate (PEM, not encrypted), unless `tlsCertFile` has it too",
         needs=CERTIFICATES,
     )
     tls_key_secret: str | None = option(

@@ -119,7 +119,7 @@ class Source(Protocol):
         """Give up the source."""
 
     def finish(self) -> None:
-        """Give up the source, or keep it for the next range: it has delivered everything requested."""
+        """Give up the source, or keep it for the next range: the loop needs nothing more from it."""
 
 
 class Move(Enum):

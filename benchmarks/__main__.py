@@ -22,6 +22,7 @@ ON_REQUEST = (
     "writes",
     "publishing",
     "small",
+    "many",
     "sizing",
     "cluster",
     "websocket",

@@ -45,7 +45,7 @@ class Violation:
 
 
 class _Shape(NamedTuple):
-    """The shape of filters with the same number of tokens, and wildcards in the same places."""
+    """The shape of filters with the same number of tokens, and the same wildcards in the same places."""
 
     tokens: int  # number of tokens, not counting a final ``>``
     is_open: bool  # whether ``>`` is the last token
@@ -64,10 +64,10 @@ _FEW = 8  # comparisons of beginnings that take less time together than finding 
 class SubjectMatcher:
     """Finds the subjects in a column that one of several filters matches: :func:`.covers` for columns.
 
-    Filters with the same number of tokens, and wildcards in the same places, share one hash table of their literal
-    tokens. So the cost depends on the number of such shapes, and hardly on the number of filters. Filters that are a
-    literal beginning, such as ``orders.>``, are compared one by one while they are few, which needs no tokens. The
-    benchmark's row "codec: subject filters, matched here" guards the cost.
+    Filters with the same number of tokens, and the same wildcards in the same places, share one hash table of their
+    literal tokens. So the cost depends on the number of such shapes, and hardly on the number of filters. Filters that
+    are a literal beginning, such as ``orders.>``, are compared one by one while they are few, which needs no tokens.
+    The benchmark's row "codec: subject filters, matched here" guards the cost.
 
     Args:
         filters: valid filters, which may overlap.

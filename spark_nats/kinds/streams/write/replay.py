@@ -33,7 +33,7 @@ from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import is_intact, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
 _TAIL = 4096  # messages at the end of a stream that are searched for rows of a task
+_PASSES = 10  # maximum number of times that a stream is read back, each time what it has stored since the time before
 _MAX_REMEMBERED = 1 << 14
 
 
@@ -140,7 +141,7 @@ def find_already_stored(
     if began is None:
         return None, unsure
     # Another attempt may have stored rows since this one read the stream's state.
-    stream = ask(stream_info, stream.name)
+    asked, stream = clock.monotonic(), ask(stream_info, stream.name)
     time = began.time
     if began.end.created != stream.created:
         began = start_of_recreated(stream, time)
@@ -153,10 +154,19 @@ def find_already_stored(
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return Before(time, None), True
     stream, began = ask(_look_back, options, task, stream, began, known)
-    found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
-    if found.removed and not known:
-        _report(options, task, found.removed)
-    return Before(time, AlreadyStored(found.ids, ids.prefix)), True
+    since, found = began.end.last, list[StoredIds]()
+    for _ in range(_PASSES):
+        found.append(ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix))
+        if found[-1].removed and not known:
+            _report(options, task, found[-1].removed)
+        if stream.still_knows_ids(clock.monotonic() - asked):
+            break
+        # That took so long that the stream may have forgotten ids of rows that another attempt has stored meanwhile.
+        since, asked = stream.last_sequence, clock.monotonic()
+        stream = ask(stream_info, stream.name)
+        if stream.last_sequence <= since:
+            break
+    return Before(time, AlreadyStored(pa.concat_arrays([each.ids for each in found]), ids.prefix)), True
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:

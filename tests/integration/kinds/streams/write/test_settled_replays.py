@@ -249,6 +249,26 @@ def test_what_another_attempt_stores_while_this_one_finds_out_that_it_is_not_the
     assert stored_counts(nats_py, unique) == Counter(ROWS)
 
 
+def test_what_another_attempt_stores_while_this_one_reads_back_is_not_stored_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 20)
+    stored_ids = replay.stored_ids
+
+    def read_late(*arguments: Any) -> Any:
+        monkeypatch.setattr(replay, "stored_ids", stored_ids)
+        found = stored_ids(*arguments)
+        write_partition(options, TASK, payload_batches(ROWS))  # by the attempt that began first
+        forget(nats_py, unique)
+        return found
+
+    monkeypatch.setattr(replay, "stored_ids", read_late)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
 def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

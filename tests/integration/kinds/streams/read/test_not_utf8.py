@@ -230,9 +230,9 @@ def test_a_key_that_is_not_utf8_and_stays_is_known_at_a_moment(
     entries = [(b"k", b"1"), (b"\xfc", b"0"), (b"k", b"2"), (b"\xf6", b"3"), (b"k", b"4")]
     store(nats_server, nats_py, f"KV_{unique}", *((prefix + key, value) for key, value in entries))
     assert {row["value"] for row in read(nats_server, CHANGE, bucket=unique, asOf=5)} == {b"0", b"3", b"4"}
-    unknown = f"keys of the bucket '{unique}' held at revision"
-    assert f"what 1 {unknown} 4, such as 'k'" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=4))
-    assert f"what 2 {unknown} 2, such as 'k'" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=2))
+    unknown = f"keys of the bucket '{unique}', such as 'k', held at revision"
+    assert f"what 1 {unknown} 4" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=4))
+    assert f"what 2 {unknown} 2" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=2))
 
 
 def test_a_key_that_is_not_utf8_and_loses_its_entry_during_the_read_is_not_known(

@@ -446,7 +446,10 @@ def test_names_are_asked_for_once_in_a_while(
         assert len(asked.messages) == 1
 
 
-def test_a_list_shows_which_of_many_streams_have_changed(server_factory: ServerFactory) -> None:
+def test_a_list_shows_which_of_many_streams_have_changed(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "LIST_TIMEOUT", 60.0)  # a slow machine is no reason to do without
     server = server_factory()
     with NatsPy(server.url) as client, ForwardedApi(client).serving() as api:
         make(client, *(f"S{i:02}" for i in range(LISTED_FROM)), storage="memory", messages=1)
@@ -465,20 +468,22 @@ def test_a_list_shows_which_of_many_streams_have_changed(server_factory: ServerF
             reading.offset = json.loads(json.dumps(end))
             return found(rows), lists, states
 
+        def finds(rows: Found) -> None:
+            """Look, and ask for the states of few streams: of those that have changed, be it by consumers of tasks."""
+            new, lists, states = look()
+            assert (new, lists) == (rows, 1)
+            assert 0 < states < LISTED_FROM / 2
+
         wait_until(lambda: look() == ([], 1, 0))
         client.store_empty("S07", 2)
-        assert look() == (each("S07", 2, 3), 1, 1)
+        finds(each("S07", 2, 3))
         client.purge_stream("S08")
-        rows, lists, states = look()
-        assert (rows, lists) == ([], 1)
-        assert 0 < states < 4  # the stream's, and those that a judgement asks for
+        finds([])
         client.delete_stream("S09")
         make(client, "S09", messages=2)
-        assert look() == (each("S09", 1, 2), 1, 1)
+        finds(each("S09", 1, 2))
         client.delete_stream("S10")
-        rows, lists, states = look()
-        assert (rows, lists) == ([], 1)
-        assert 0 < states < 4
+        finds([])
         reading.reader.stop()
 
 
@@ -502,7 +507,6 @@ def test_a_list_that_is_of_no_use_is_left_alone_for_a_while(
             client.store_empty("S07", 1)
             assert found(reading.rows(1)) == each("S07", sequence, sequence)
         assert api.asked.count("STREAM.LIST") == 1
-        assert api.count("STREAM.INFO") >= 3 * LISTED_FROM
         reading.reader.stop()
 
 

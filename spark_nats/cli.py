@@ -66,6 +66,14 @@ def _demo(parsed: argparse.Namespace) -> int:
         return 0 if run(voice, parsed.messages, parsed.servers, parsed.keep) else 1
 
 
+_ACTIVITIES: dict[str, tuple[str, tuple[str, ...]]] = {  # by the option that names what is checked; subjects last
+    "bucket": ("a KV bucket", BUCKET_ACTIVITIES),
+    "stream": ("a stream", STREAM_ACTIVITIES),
+    "streamPattern": ("a stream", STREAM_ACTIVITIES),
+    "subject": ("core NATS", CORE_ACTIVITIES),
+}
+
+
 def _check(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.check import check
     from spark_nats.commands.report import show
@@ -73,12 +81,9 @@ def _check(parsed: argparse.Namespace) -> int:
     settings = parse(_options_in(parsed))
     given = settings.given
     required = set(parsed.require)
-    if required and not {"stream", "streamPattern", "bucket", "subject"} & set(given):
+    if required and not _ACTIVITIES.keys() & set(given):
         raise OptionError(NOTHING_TO_REQUIRE())
-    of_streams = (
-        ("a stream", STREAM_ACTIVITIES) if {"stream", "streamPattern"} & set(given) else ("core NATS", CORE_ACTIVITIES)
-    )
-    what, there_are = ("a KV bucket", BUCKET_ACTIVITIES) if "bucket" in given else of_streams
+    what, there_are = next((of for option, of in _ACTIVITIES.items() if option in given), _ACTIVITIES["subject"])
     for activity in required.difference(there_are):
         raise OptionError(REQUIRED_UNKNOWN(activity=activity, what=what, activities=", ".join(there_are)))
     report = check(settings)
@@ -240,7 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--keep",
         action="store_true",
-        help="keep the streams, and until Ctrl-C a server that was started, to look at them",
+        help="keep the streams to look at; a server that was started runs until Ctrl-C",
     )
     demo.set_defaults(run=_demo)
     return parser

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 LISTED_FROM = 32
 """Minimum number of streams that a look lists first: a page of the list has the states of 256 streams."""
-LIST_TIMEOUT = 1.0  # seconds that a page of the list may take, and a list that is requested at the next look too
+LIST_TIMEOUT = 1.0  # maximum seconds to wait for a page of the list; a whole list that takes longer is slow
 LISTS_AGAIN = 60.0  # seconds without a list after one that failed, was slow or had too many other streams
 
 

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
 _TAIL = 4096  # messages at the end of a stream that are searched for rows of a task
-_PASSES = 10  # maximum number of times that a stream is read back, each time what it has stored since the time before
+_MAX_PASSES = 10  # after the first, a pass reads back what the stream has stored since the one before
 _MAX_REMEMBERED = 1 << 14
 
 
@@ -155,7 +155,7 @@ def find_already_stored(
         return Before(time, None), True
     stream, began = ask(_look_back, options, task, stream, began, known)
     since, found = began.end.last, list[StoredIds]()
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         found.append(ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix))
         if found[-1].removed and not known:
             _report(options, task, found[-1].removed)
@@ -166,6 +166,8 @@ def find_already_stored(
         stream = ask(stream_info, stream.name)
         if stream.last_sequence <= since:
             break
+    else:
+        _report(options, task, f"stream {stream.name!r} stores faster than it is read back, for its duplicate_window")
     return Before(time, AlreadyStored(pa.concat_arrays([each.ids for each in found]), ids.prefix)), True
 
 

@@ -381,11 +381,11 @@ def has(client: NatsPy, stream: str, consumers: int) -> Callable[[], bool]:
     return lambda: len(client.consumers(stream)) == consumers
 
 
-@pytest.mark.usefixtures("silence")
 @pytest.mark.parametrize("rests", [(), (1,)], ids=str)
 def test_in_a_cluster_consumers_are_moved_whichever_server_is_asked(
     cluster: Cluster, unique: str, rests: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept, "PATIENCE", 1.0)  # for what is not answered at all
     filters = [f"{unique}.{rest}" for rest in rests]
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=1)

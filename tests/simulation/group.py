@@ -23,6 +23,9 @@ TICK = 0.3
 SHORTEST_ELECTION = 3.0
 """Seconds for which nobody else leads when a leader is not heard of: followers wait for four at least since they have
 heard of it, which is every second."""
+LEARNS_AFTER_STOP = 0.1
+"""Seconds after which a server that was stopped (SIGSTOP) knows who leads, even if it reaches nobody: what the others
+have sent meanwhile waits in its sockets. Until then it may answer as the leader that it was; seen: for 0.07 s."""
 LOST_QUORUM = 10.0
 """Seconds after which a leader that hears from no majority gives up."""
 
@@ -58,6 +61,7 @@ class Replica:
         self.consumers: dict[str, LiveConsumer] = {}
         self.match: dict[Replica, int] = {}  # how far each follower is, as the leader knows
         self.lost: dict[Replica, float] = {}  # others, and since when it does not hear of them
+        self.told = 0  # the latest term of what waits in the sockets of its server, which is stopped (SIGSTOP)
         self.lag = 0.0  # seconds until this replica applies what is committed
         self._applies = False
         self._flushes = False
@@ -189,10 +193,19 @@ class Replica:
         length, commit, term = len(self.log), self.commit, self.term
 
         def arrive() -> None:
-            if follower.runs and cluster.connected(self.server, follower.server):
-                follower.append(self, term, length, commit)
+            if cluster.connected(self.server, follower.server):
+                if follower.runs:
+                    follower.append(self, term, length, commit)
+                else:
+                    follower.told = max(follower.told, term)
 
         self.group.world.after(cluster.raft_delay(), arrive)
+
+    def learn(self) -> None:
+        """Take in what has waited while its server was stopped: another one may lead."""
+        if self.told > self.term:
+            self.step_down("another one does")
+        self.told = 0
 
     def acked(self, follower: Replica, length: int, term: int) -> None:
         """Take in how far a follower is."""
@@ -366,6 +379,7 @@ class Replica:
     def stop(self, lose_power: bool) -> None:
         """End with the server; without power what is not on disk is gone."""
         self.leads = False
+        self.told = 0
         for entry in self.log[self.applied :]:
             entry.answer = None
         self._forget_pending()

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from tests.simulation.consumers import LiveConsumer
-from tests.simulation.group import Group, Replica
+from tests.simulation.group import LEARNS_AFTER_STOP, Group, Replica
 from tests.simulation.mirrors import Mirror, MirrorSpec
 from tests.simulation.network import Network, Wire
 from tests.simulation.store import Publication, Stored, filters_of, matcher, overlaps, tokens_match
@@ -259,9 +259,10 @@ class ModelServer:
 
     def time_ns(self) -> int:
         """Return its time of day."""
-        world = self.cluster.world
-        self.cluster.ticks += 1  # two messages never have the same time
-        return int((EPOCH + world.now + self.clock_offset) * 1e9) + self.cluster.ticks % 1000
+        cluster = self.cluster
+        # Two messages never have the same time, nor an earlier one unless a clock is set back.
+        cluster.latest = max(int((EPOCH + cluster.world.now) * 1e9), cluster.latest) + 1
+        return cluster.latest + int(self.clock_offset * 1e9)
 
     def accept(self, wire: Wire) -> Connection:
         """Take a client's connection."""
@@ -415,6 +416,7 @@ class ModelServer:
             for group in self.cluster.groups.values():
                 for replica in group.replicas:
                     if replica.server is self:
+                        self.cluster.world.after(LEARNS_AFTER_STOP, replica.learn)
                         for consumer in list(replica.consumers.values()):
                             consumer.deliver()
             self.cluster.changed()
@@ -473,7 +475,7 @@ class Cluster:
         self.ports = [4222 + i for i in range(servers)]
         self.servers = [ModelServer(self, f"n{i + 1}", port) for i, port in enumerate(self.ports)]
         self.cut: set[frozenset[str]] = set()  # routes
-        self.ticks = 0
+        self.latest = 0  # the last time that a server was asked for, in nanoseconds since 1970
         self.in_flight_limit = 10_000
         self.locked_out = False
         self.denied: list[str] = []  # patterns of subjects

@@ -32,6 +32,7 @@ from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_filters
 from spark_nats.protocol.documents import parse_object, to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, key_filter
+from spark_nats.protocol.short_entries import is_short
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
@@ -177,7 +178,8 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
             starts[i, name] = start_of(entry, before[name].end if name in before else None)
             if name in latest:
                 ends[i, name] = max(latest[name].end.next, entry.end.next)
-                if isinstance(least := _parsed(source["latestOffset"])[name].get("waits_for"), int):
+                reach = _parsed(source["latestOffset"])[name]
+                if isinstance(reach, dict) and isinstance(least := reach.get("waits_for"), int):
                     waits_for[i, name] = least
     return LagSample(began, began + duration / 1000, starts, positions, ends, waits_for)
 
@@ -200,8 +202,8 @@ def is_ours(document: Any) -> bool:
     if not isinstance(document, dict):
         return False
     entries = document.values()
-    return all(isinstance(entry, dict) for entry in entries) and (
-        not document or any("created" in entry or "next" in entry for entry in entries)
+    return all(isinstance(entry, dict) or is_short(entry) for entry in entries) and (
+        not document or any(is_short(entry) or "created" in entry or "next" in entry for entry in entries)
     )
 
 

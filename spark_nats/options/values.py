@@ -21,6 +21,7 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
+from spark_nats.protocol.short_entries import from_text
 from spark_nats.protocol.stream_configs import RequestedConfig, check_type, read_config, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,
@@ -182,6 +183,9 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
         return str(value)
     if isinstance(value, str) and value.startswith(_CONSUMER):
         return ConsumerAckFloor(read_name(value.removeprefix(_CONSUMER)))
+    if isinstance(value, str):
+        entry = from_text(value)
+        return StreamOffset(entry.next, entry.created, entry.time)
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from spark_nats.errors import NatsError
+from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.streams.read.positions import SHORT_FROM, OffsetEntry, to_json
 from spark_nats.lag import QueryLag, StreamLag, lag_of_progress
+from spark_nats.protocol.short_entries import is_short
 
 MADE = "2026-11-01T08:00:00Z"
 BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
@@ -143,6 +146,16 @@ def test_several_streams_and_sources_are_told_apart_and_others_left_out() -> Non
     lag = lag_of(document)
     assert [(stream.stream, stream.behind) for stream in lag.streams] == [("A", 3), ("B", 6), ("A", 0)]
     assert lag.behind == 9
+
+
+def test_the_short_offsets_of_many_streams_are_understood() -> None:
+    def of_each(sequence: int, first: int | None = None) -> dict[str, Any]:
+        end = Position("2026-11-26T09:58:56.1Z", sequence, 1764151136223456789)
+        return to_json({f"S{i:02}": OffsetEntry(first, first or sequence, end) for i in range(SHORT_FROM)})
+
+    assert is_short(of_each(4)["S00"])
+    lag = lag_of(micro_batch(3, 0, of_each(4, 1), of_each(9, 4), of_each(12), seconds=5))
+    assert [(each.next, each.behind, each.rate) for each in lag.streams] == [(9, 3, 1.0)] * SHORT_FROM
 
 
 def test_a_query_that_reads_no_stream_cannot_be_behind() -> None:

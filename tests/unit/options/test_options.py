@@ -50,6 +50,8 @@ def test_offsets_are_words_or_json():
         '{"ORDERS": {"created": "C", "next": 7, "timestamp": "1970-01-01T00:00:01Z", "since": 3, "first": 3}}'
     )
     assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": StreamOffset(7, "C", 10**9)}
+    of_many = '{"ORDERS": "1500000000 7 -500000000 3 3"}'
+    assert read(startingOffsets=of_many).starting == {"ORDERS": StreamOffset(7, "1970-01-01T00:00:01.5Z", 10**9)}
     assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}
 
 

@@ -1,0 +1,70 @@
+"""The short form of a stream's entry in an offset, for queries of many streams: numbers, separated by spaces.
+
+The numbers are when the stream was created, in nanoseconds since 1970; the next sequence; how much later the message
+before it was stored, in nanoseconds, or ``-`` if that is unknown; then ``since`` and ``first``, if the entry has them.
+``"1764151136123456789 1201 2500000000 1101 1101"`` has the values of ``{"created": "2025-11-26T09:58:56.123456789Z",
+"next": 1201, "timestamp": "2025-11-26T09:58:58.623456789Z", "since": 1101, "first": 1101}``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from spark_nats.protocol.documents import MAX_INTEGER, nanoseconds_of, text_of
+
+_SHORT = re.compile(r"([0-9]{1,19}) ([0-9]{1,20}) (-?[0-9]{1,19}|-)(?: ([0-9]{1,20}) ([0-9]{1,20}))?")
+_KNOWN = 1 << 14  # streams whose time of creation is kept in both forms: each offset has it again
+
+
+class ShortEntry(NamedTuple):
+    """The values of an entry, as :class:`~spark_nats.kinds.streams.read.positions.OffsetEntry` has them."""
+
+    created: str
+    next: int
+    time: int | None
+    since: int | None
+    first: int | None
+
+
+def is_short(entry: object) -> bool:
+    """Tell whether something is the short form of an entry."""
+    return isinstance(entry, str) and _SHORT.fullmatch(entry) is not None
+
+
+def to_text(entry: ShortEntry) -> str | None:
+    """Return the short form of an entry; None if its time of creation is not written as servers write it."""
+    created = _number_of(entry.created)
+    if created is None:
+        return None
+    age = "-" if entry.time is None else entry.time - created
+    return f"{created} {entry.next} {age}" + ("" if entry.since is None else f" {entry.since} {entry.first}")
+
+
+def from_text(text: str) -> ShortEntry:
+    """Return the entry of a short form.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if (found := _SHORT.fullmatch(text)) is None:
+        raise ValueError(f"{text[:100]!r} is no entry of a stream")
+    created, following, age, *part = found.groups()
+    next_, *rest = numbers = [int(each) for each in (following, *part) if each is not None]
+    if not 1 <= min(numbers) <= max(numbers) <= MAX_INTEGER:
+        raise ValueError(f"{text!r} has a sequence that is not an integer from 1 to 2^64 - 1")
+    time = None if age == "-" else int(created) + int(age)
+    return ShortEntry(_text_of(int(created)), next_, time, *(rest or (None, None)))
+
+
+@lru_cache(_KNOWN)
+def _number_of(created: str) -> int | None:
+    number = nanoseconds_of(created)
+    return None if number is None or number < 0 or _text_of(number) != created else number
+
+
+@lru_cache(_KNOWN)
+def _text_of(created: int) -> str:
+    """Format a time as a server does, without zeros at its end."""
+    return f"{text_of(created)[:-1].rstrip('0').rstrip('.')}Z"

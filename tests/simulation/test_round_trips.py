@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.kinds.queries import parse, parse_read, parse_write
-from spark_nats.kinds.streams.read.readers import NatsStreamReader
+from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.simulation.history import History, Plan
@@ -86,6 +86,28 @@ def test_a_small_micro_batch_is_planned_in_one_round_trip_and_each_task_reads_in
     trips.cluster.create_stream("IN", ["in.>"], allow_direct=True)
     trips.play(body)
     assert found == [reading] * len(found)
+
+
+@pytest.mark.parametrize(("more", "reading"), [({"minPartitions": "1"}, 3), ({"limit": "40"}, 40)], ids=str)
+def test_a_task_reads_sixteen_small_ranges_in_one_round_trip_unless_it_may_not_need_them_all(
+    trips: Trips, more: dict[str, str], reading: int
+) -> None:
+    found: list[float] = []
+    read: list[pa.RecordBatch] = []
+
+    def body() -> None:
+        options = {**SERVERS, "streamPattern": "S.*", **more}
+        reader = NatsReader(parse_read(parse(options), streaming=False), StructType().add("stream", StringType()))
+        (partition,) = reader.partitions()
+        found.append(trips.of(lambda: read.extend(reader.read(partition))))
+
+    names = [f"S{i:02}" for i in range(40)]
+    for name in names:
+        trips.cluster.create_stream(name, [f"{name}.*"], allow_direct=True)
+        trips.cluster.offer(f"{name}.a", b"")
+    trips.play(body)
+    assert pa.Table.from_batches(read)["stream"].to_pylist() == names
+    assert found == [reading]
 
 
 # For its first range a connection asks too whether its consumer may be deleted, and hears the answer.

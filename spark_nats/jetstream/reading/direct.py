@@ -8,10 +8,12 @@ reports about the end (:mod:`.ranges`). A mirror of the stream answers too, with
 filter does not match, have other subjects, or still hold what the stream has removed. Each message names the stream
 that answers, so the reader rejects a mirror's answer. Each message names the previous one of its batch, and the end of
 a batch names its last one, so the reader requests again what a lost route has swallowed. The server sends a batch
-without flow control; so one request is under way at a time, for no more than the sockets hold.
+without flow control; so one request is under way at a time, or several small ones, for no more than the sockets hold.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
@@ -26,6 +28,7 @@ from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefus
 
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
+MAX_TOGETHER = 16  # ranges that :func:`ask_together` requests, for a part of these bytes each
 MAX_PATIENCE = 30.0
 """Maximum seconds to wait for an answer: before the first one, a server may have to count the matching messages."""
 _refused = RefusalMemory()  # direct gets not permitted, not answered, or answered by a mirror or an old server
@@ -34,6 +37,32 @@ _refused = RefusalMemory()  # direct gets not permitted, not answered, or answer
 def are_available(js: JetStream, stream: str) -> bool:
     """Tell whether this process knows nothing against optional direct gets of a stream."""
     return not _refused.holds(js, stream)
+
+
+def ask_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[DirectGets]:
+    """Request up to :data:`MAX_TOGETHER` small ranges in one round trip: each a stream, a first sequence and an end.
+
+    Returns:
+        The direct gets whose answers arrive, in order; none if the user may not send all of them.
+
+    Raises:
+        NatsError: the connection failed.
+    """
+    found = [DirectGets(js, stream, None, 0, optional=True) for stream, _, _ in ranges]
+    for gets, (_, start, end) in zip(found, ranges, strict=True):
+        gets.ask(Cursor.of(start, end), throttled=False, max_bytes=BATCH_BYTES // MAX_TOGETHER)
+    is_permitted, is_flushed = True, False
+    while not is_flushed:
+        try:
+            js.connection.flush()  # each refusal arrives before, and must not be taken for one of a later request
+            is_flushed = True
+        except PermissionsError:
+            is_permitted = False
+    if is_permitted:
+        return found
+    for gets in found:
+        gets.close()
+    return []
 
 
 class DirectGets:
@@ -62,12 +91,16 @@ class DirectGets:
         self._stranger = ""  # another responder's answer, in words
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
-    def ask(self, cursor: Cursor, throttled: bool) -> None:
+    def uses(self, js: JetStream) -> bool:
+        """Tell whether the answers arrive over this connection."""
+        return self._js.connection is js.connection
+
+    def ask(self, cursor: Cursor, throttled: bool, max_bytes: int = BATCH_BYTES) -> None:
         """Request what is still to arrive, unless a batch is under way: at most one message for each sequence."""
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
-        body = encode_direct_get(cursor.received, most, BATCH_BYTES, self._filter)
+        body = encode_direct_get(cursor.received, most, max_bytes, self._filter)
         self._js.connection.publish(self._subject, body, self._inbox.subject)
         self.in_flight, self._start, self._last = True, cursor.received, 0
 

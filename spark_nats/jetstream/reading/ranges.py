@@ -113,6 +113,7 @@ class RangeReader:
         lost: called with a sentence about lost messages of the range; when it returns, reading continues.
         retries: how long to retry without progress; None for no retries.
         on_arrival: called whenever messages have arrived, wanted or not.
+        ahead: direct gets that have requested the range already, together with others.
 
     Attributes:
         created: when the stream was created, as the range has it or as the reader first saw it.
@@ -127,8 +128,10 @@ class RangeReader:
         lost: Callable[[ConditionText], None] = fail_on_loss,
         retries: Retries | None = None,
         on_arrival: Callable[[], None] | None = None,
+        ahead: DirectGets | None = None,
     ) -> None:
         self.created = what.created
+        self._ahead = ahead
         self._range = what
         self._way = way
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
@@ -159,11 +162,13 @@ class RangeReader:
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Open a source on the planned stream; return None as the source when nothing is left to read."""
-        stream = self._range.stream
+        stream, ahead, self._ahead = self._range.stream, self._ahead, None
         try:
             if self._way is ReadMethod.ONE_GET_FIRST and are_available(js, stream):
                 self._way = ReadMethod.CONSUMER
-                return self._begin_one_get(js, cursor)
+                return self._begin_one_get(js, cursor, ahead)
+            if ahead is not None:
+                ahead.close()
             return (self._begin_gets if self._way is ReadMethod.GETS else self._begin_pulls)(js, cursor, empty_attempts)
         except StreamNotFoundError:
             if self.created is None:
@@ -274,13 +279,15 @@ class RangeReader:
             cursor = self._judge(cursor.skip(info.first_sequence), info)
         return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
-    def _begin_one_get(self, js: JetStream, cursor: Cursor) -> tuple[Source | None, Cursor]:
-        """Open direct gets and send the first, which mostly brings the whole range.
+    def _begin_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
+        """Open direct gets and send the first, unless that was done ahead; it mostly brings the whole range.
 
         The message at the end of the range, if it is known, proves that the planned stream answers. Where the range
         ends elsewhere, or is limited, the reader requests the stream's state from its leader in the same round trip.
         """
-        gets, last = DirectGets(js, self._range.stream, None, 0, optional=True), self._range.last
+        gets, last = ahead, self._range.last
+        if gets is None or not gets.uses(js):
+            gets = DirectGets(js, self._range.stream, None, 0, optional=True)
         cursor = self._limited(cursor)
         gets.ask(cursor, throttled=False)
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:

@@ -1,7 +1,8 @@
 """How an idle streaming query notices that there are new messages.
 
 The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
-minute, and continues within a second after a message is stored. If it cannot, it looks up to ten times a second.
+minute, and continues within a second after a message is stored. If it cannot, it looks up to ten times a second. It
+does not listen to more than 256 streams: it lists them every second, and every five once it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ query listens each time. Spark asks up to a hundred times a second."""
 MAX_WAIT = 1.0
 """Maximum seconds between two looks without listening, and of listening each time. The query does not react to Spark
 meanwhile."""
+LISTS_RARELY = 10.0
+"""Seconds after which an idle query lists its streams less often: 1,000 streams with their states are four requests,
+and cost a server some 50 ms."""
+LIST_INTERVAL = 5.0  # seconds between two lists from then on
 MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
 UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
 REFUSED_FOR = 600.0  # the same, after it could not have the consumers
@@ -47,6 +52,13 @@ class _Idle(NamedTuple):
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
 
 
+class _Quiet(NamedTuple):
+    """The offset at which the query was found idle, and since when."""
+
+    start: dict[str, Any]
+    since: float
+
+
 class Idling:
     """Waits for new messages for an idle query. It has its own connection while it listens.
 
@@ -59,6 +71,7 @@ class Idling:
         self._options = options
         self._memory = memory
         self._idle: _Idle | None = None
+        self._quiet: _Quiet | None = None
         self._watch: Watch | None = None
         self._listening_for: _Idle | None = None  # the idle state for which the watch listens
         self._watch_off_until = 0.0
@@ -73,7 +86,10 @@ class Idling:
         now, options = clock.monotonic(), self._options
         # The states of all streams; while messages wait, also each stream's last message for each filter.
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
-        next_look = now + min(LOOK_INTERVAL * requests, MAX_WAIT)
+        if self._quiet is None or self._quiet.start != start:
+            self._quiet = _Quiet(start, now)
+        rarely = self._memory.listed and not waits and now - self._quiet.since >= LISTS_RARELY
+        next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         self._idle = _Idle(start, next_look, moment, min(now + MAX_QUIET, until), self._places())

@@ -55,6 +55,7 @@ class QueryMemory:
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
+        listed: by stream, the state that the last list reported again, and its entry there.
         lists_from: when the streams may be listed, by ``clock.monotonic()``.
     """
 
@@ -72,6 +73,7 @@ class QueryMemory:
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
+        self.listed: Mapping[str, tuple[StreamInfo, dict[str, Any]]] = {}
         self.lists_from = -math.inf
 
 
@@ -143,14 +145,25 @@ class Look:
         memory.lists_from = began + LISTS_AGAIN
         try:
             listed = all_streams(self.js, LIST_TIMEOUT, 4 * len(names))
-            entries = {each.name: each.entry for each in listed if not each.problem and each.name in last}
-            found = {name: state_in(entry, name) for name, entry in entries.items() if entry}
+            entries = {each.name: each.entry for each in listed if each.entry and not each.problem}
+            memory.listed = {
+                name: (state, entry)
+                for name, state in last.items()
+                if (entry := entries.get(name)) and self._says_again(entry, state)
+            }
         except NatsError as error:  # single streams may answer all the same
             logger.debug("the streams cannot be listed: %s", error)
             return {}
         if listed and clock.monotonic() - began < LIST_TIMEOUT:
             memory.lists_from = began
-        return {name: last[name] for name, info in found.items() if last[name].is_listed_as(info)}
+        return {name: state for name, (state, _) in memory.listed.items()}
+
+    def _says_again(self, entry: dict[str, Any], state: StreamInfo) -> bool:
+        """Tell whether an entry of the list reports a state again; most are as the list before had them."""
+        known, before = self.memory.listed.get(state.name, (None, entry))
+        if known is state and all(entry[key] == before.get(key) for key in entry if key != "ts"):
+            return True
+        return state.is_listed_as(state_in(entry, state.name))
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.

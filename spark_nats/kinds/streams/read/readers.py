@@ -19,12 +19,13 @@ from spark_nats.client.pool import borrow, leased
 from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import ConditionText
-from spark_nats.errors import StreamNotFoundError
+from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
@@ -88,16 +89,29 @@ class _RangesReader:
             yield from _joined(self._read_in_turn(partition))
 
     def _read_in_turn(self, partition: SeveralRanges) -> Iterator[pa.RecordBatch]:
-        left = partition.limit
-        for each in partition.ranges:
-            for batch in self._read(each, left):
+        left, ahead = partition.limit, dict[StreamRange, DirectGets]()
+        for i, each in enumerate(partition.ranges):
+            if left is None and i % MAX_TOGETHER == 0:
+                ahead = self._asked_together(partition.ranges[i : i + MAX_TOGETHER])
+            for batch in self._read(each, left, ahead.get(each)):
                 left = None if left is None else left - batch.num_rows
                 yield batch
             if left == 0:
                 return
 
-    def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Read a range, or its first ``limit`` messages."""
+    def _asked_together(self, ranges: Sequence[StreamRange]) -> dict[StreamRange, DirectGets]:
+        """Request the small ones of some ranges in one round trip; each is requested again if that fails."""
+        with contextlib.suppress(NatsError), borrow(self._options.connection, waits=False) as connection:
+            js = JetStream(connection, self._options.api_prefix)
+            small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and are_available(js, r.stream)]
+            gets = ask_together(js, [(r.stream, r.start, r.end) for r in small])
+            return dict(zip(small, gets, strict=False))
+        return {}
+
+    def _read(
+        self, partition: StreamRange, limit: int | None, ahead: DirectGets | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a range, or its first ``limit`` messages; ``ahead`` may have requested it."""
         options, rows = self._options, self._traits.rows(self._schema)
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
@@ -112,6 +126,7 @@ class _RangesReader:
                     lambda: reader.cursor.received - partition.start,
                     lambda done, rate: _still_reading(partition, count, done, rate),
                 ),
+                ahead=ahead,
             )
             count = 0
             looked = False

@@ -14,12 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_nats
+from spark_nats import clock
 from spark_nats.cli import main
 from spark_nats.client import retrying
 from spark_nats.jetstream import matching, views
-from spark_nats.kinds.streams.read import looks
+from spark_nats.jetstream.reading.direct import MAX_TOGETHER
+from spark_nats.kinds.streams.read import idling, looks
 from spark_nats.kinds.streams.read.looks import LISTED_FROM
 from spark_nats.lag import lag_of_progress
+from spark_nats.protocol.short_entries import is_short
 from tests.integration.commands.test_lag import write_checkpoint
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
@@ -475,6 +478,7 @@ def test_a_list_shows_which_of_many_streams_have_changed(
             assert 0 < states < LISTED_FROM / 2
 
         wait_until(lambda: look() == ([], 1, 0))
+        assert all(map(is_short, reading.offset.values()))
         client.store_empty("S07", 2)
         finds(each("S07", 2, 3))
         client.purge_stream("S08")
@@ -484,6 +488,37 @@ def test_a_list_shows_which_of_many_streams_have_changed(
         finds(each("S09", 1, 2))
         client.delete_stream("S10")
         finds([])
+        reading.reader.stop()
+
+
+def test_many_streams_are_listed_less_often_once_nothing_has_come_for_a_while(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "LIST_TIMEOUT", 60.0)
+    monkeypatch.setattr(idling, "MAX_WATCHED", 0)
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        make(client, *(f"S{i:02}" for i in range(LISTED_FROM)), storage="memory", messages=1)
+        reading = query(server, "S.*", startingOffsets="earliest")
+        assert len(reading.micro_batch()) == LISTED_FROM
+
+        def wait() -> float:
+            """Look, and tell how long the query waits before it looks again."""
+            reading.reader._idling.forget()
+            assert reading.micro_batch() == []
+            waits = reading.reader._idling._idle
+            assert waits is not None
+            return waits.next_look - clock.monotonic()
+
+        wait_until(lambda: wait() > 0 and reading.reader._memory.listed)
+        assert wait() <= idling.MAX_WAIT
+        monkeypatch.setattr(idling, "LISTS_RARELY", 0.0)
+        assert wait() > idling.MAX_WAIT
+        client.store_empty("S07", 1)
+        reading.reader._idling.forget()
+        assert found(reading.micro_batch()) == each("S07", 2, 2)
+        monkeypatch.setattr(idling, "LISTS_RARELY", 60.0)
+        assert wait() <= idling.MAX_WAIT
         reading.reader.stop()
 
 
@@ -522,6 +557,22 @@ def test_many_streams_are_read_by_users_who_may_not_list_them(server_factory: Se
         client.store_empty("S07", 2)
         assert found(reading.rows(2)) == each("S07", 2, 3)
         reading.reader.stop()
+
+
+@pytest.mark.parametrize("denied", ["*", "S01", "S30"])
+def test_many_small_streams_are_read_by_users_who_may_not_ask_some_of_them_directly(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture, denied: str
+) -> None:
+    server = server_factory(
+        "authorization { users: [ {user: admin, password: pw}, "
+        f'{{user: few, password: pw, permissions: {{publish: {{deny: ["$JS.API.DIRECT.GET.{denied}"]}}}}}} ] }}'
+    )
+    names = [f"S{i:02}" for i in range(2 * MAX_TOGETHER)]
+    with NatsPy(server.url.replace("//", "//admin:pw@")) as client:
+        make(client, *names, storage="memory", allow_direct=True, messages=2)
+        rows = read(server, streamPattern="S.*", user="few", password="pw")
+        assert found(rows) == [(name, sequence) for name in names for sequence in (1, 2)]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 @pytest.mark.long("spark_nats/kinds/*")

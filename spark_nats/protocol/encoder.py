@@ -36,8 +36,10 @@ def encode_messages(
     payloads = payloads.cast(_BINARY)
     subject_and_reply = [subjects.cast(_BINARY), _BLANK]
     if replies is not None:
-        reply = pc.binary_join_element_wise(replies.cast(_BINARY), _BLANK, _NOTHING)
-        subject_and_reply.append(pc.fill_null(reply, _NOTHING))
+        reply = [replies.cast(_BINARY), _BLANK]
+        if replies.null_count:
+            reply = [pc.fill_null(pc.binary_join_element_wise(*reply, _NOTHING), _NOTHING)]
+        subject_and_reply += reply
     size = pc.binary_length(payloads)
     if headers is None:
         pieces = [_PUB, *subject_and_reply, _text(size), _CRLF, payloads, _CRLF]

@@ -7,6 +7,7 @@ built from those spans on request, so a column that nobody reads costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from spark_nats.conditions.jetstream import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, split_blocks
+
+_BLOCK = 10_000  # numbers that differ only in their last four digits
 
 
 class Span(NamedTuple):
@@ -126,7 +129,20 @@ class Messages:
         return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
 
 
-def numbered(inbox: str, numbers: bytecolumns.Positions) -> pa.StringArray:
-    """Return the subjects below an inbox that receive the answers to messages with these numbers."""
-    before, nothing = bytecolumns.texts([f"{inbox}.", ""])
-    return pc.binary_join_element_wise(before, bytecolumns.integers(numbers).cast(pa.string()), nothing)
+def numbered(inbox: str, first: int, count: int) -> pa.StringArray:
+    """Return the subjects below an inbox that receive the answers to messages with ``count`` numbers from ``first`` on.
+
+    A number has at least five digits, the last four out of a table: formatting each number takes twice as long.
+    """
+    nothing = bytecolumns.texts([""])[0]
+    blocks = []
+    for block in range(first // _BLOCK, (first + count) // _BLOCK + 1):
+        before, start = bytecolumns.texts([f"{inbox}.{block}"])[0], block * _BLOCK
+        digits = _last_digits()[max(0, first - start) : max(0, first + count - start)]
+        blocks.append(pc.binary_join_element_wise(before, digits, nothing))
+    return pa.concat_arrays(blocks)
+
+
+@cache
+def _last_digits() -> pa.StringArray:
+    return bytecolumns.texts([f"{number:04}" for number in range(_BLOCK)])

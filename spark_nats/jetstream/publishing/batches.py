@@ -152,7 +152,7 @@ class BatchPublisher:
             batch.subjects,
             batch.payloads,
             number_batch(batch.headers, batch_id),
-            numbered(inbox, np.arange(rows)),
+            numbered(inbox, 0, rows),
         )
         refused = None
         if rows > 1:  # the first answer tells whether there is room for a batch

@@ -126,7 +126,7 @@ class Flight:
         self.heard = now
         self._parts.append((self.end, rows if rows.since else rows._replace(since=now)))
         self._statuses = np.concatenate([self._statuses, np.full(rows.size, _OPEN, np.uint8)])
-        replies = numbered(self._inbox, np.arange(self.end, self.end + rows.size))
+        replies = numbered(self._inbox, self.end, rows.size)
         self.end += rows.size
         self.open += rows.size
         self.bytes += rows.payloads.nbytes

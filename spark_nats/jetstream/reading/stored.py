@@ -114,7 +114,7 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
         headers = wrap_lines(
             repeated("", rows), [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
         )
-        replies = numbered(inbox, np.arange(start, start + rows))
+        replies = numbered(inbox, start, rows)
         connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
         while not answered[part].all():
             messages = connection.next(answers, connection.options.request_timeout)

@@ -96,7 +96,7 @@ class Flight:
     def can_repeat(self) -> bool:
         """Whether all rows of unknown fate can be sent again."""
         return not self.open or not any(
-            rows.ids is None and (statuses == _OPEN).any() for rows, statuses in self._kept()
+            rows.ids is None and (statuses == _OPEN).any() for rows, _, statuses in self._kept()
         )
 
     @property
@@ -143,9 +143,17 @@ class Flight:
         numbers, valid = answers.numbers(self._inbox)
         if not (valid & (numbers < self.end)).all():
             raise PublishError(ANSWER_TO_NO_ROW())
+        refusals, count = self._acks.refusals(answers), len(numbers)
+        # Nearly always, exactly the answers that are due come: in order, all messages from the base on are open.
+        due = np.arange(self._base, self._base + count)
+        if count and self.state is FlightState.IN_ORDER and not refusals and np.array_equal(numbers, due):
+            self.heard = now
+            self.open -= count
+            self._base = self._top = self._base + count
+            self._statuses = self._statuses[count:]
+            return Stored(numbers, answers, True)
         news = numbers >= self._base
         news[news] = self._statuses[numbers[news] - self._base] == _OPEN
-        refusals = self._acks.refusals(answers)
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
         for i, refusal in refusals.items():
@@ -187,7 +195,7 @@ class Flight:
 
     def open_subjects(self) -> list[str]:
         """Return the subjects of unanswered messages, each once."""
-        found = [rows.subjects.filter(booleans(statuses == _OPEN)) for rows, statuses in self._kept()]
+        found = [rows.subjects[stored:].filter(booleans(statuses == _OPEN)) for rows, stored, statuses in self._kept()]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
     def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
@@ -209,10 +217,11 @@ class Flight:
     def rest(self) -> list[Rows]:
         """Return the rows that are not known to be stored, in order."""
         found = []
-        for rows, statuses in self._kept():
+        for rows, stored, statuses in self._kept():
             if (chosen := statuses != _STORED).any():
                 again = rows.again or bool((statuses == _OPEN).any())
-                left = rows if chosen.all() else rows.take(chosen)
+                left = rows.take(slice(stored, None))
+                left = left if chosen.all() else left.take(chosen)
                 found.append(left.with_headers(self._headers)._replace(again=again))
         return found
 
@@ -239,9 +248,8 @@ class Flight:
         while self._parts and self._parts[0][0] + self._parts[0][1].size <= self._base:
             self.bytes -= self._parts.popleft()[1].payloads.nbytes
 
-    def _kept(self) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
-        """Yield the rows since the first one that is not known to be stored, and the fate of each."""
+    def _kept(self) -> Iterator[tuple[Rows, int, npt.NDArray[np.uint8]]]:
+        """Yield each part that may not be stored, how many of its first rows are, and the fate of the others."""
         for first, rows in self._parts:
-            if (skipped := max(0, self._base - first)) < rows.size:
-                statuses = self._statuses[max(0, first - self._base) :][: rows.size - skipped]
-                yield rows.take(slice(skipped, None)) if skipped else rows, statuses
+            if (stored := max(0, self._base - first)) < rows.size:
+                yield rows, stored, self._statuses[max(0, first - self._base) :][: rows.size - stored]

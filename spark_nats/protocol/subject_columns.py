@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.subjects import subject_violation
+from spark_nats.protocol.subjects import Shape, shape_of, subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
@@ -44,20 +42,6 @@ class Violation:
         return self.say(self.row)
 
 
-class _Shape(NamedTuple):
-    """The shape of filters with the same number of tokens, and the same wildcards in the same places."""
-
-    tokens: int  # number of tokens, not counting a final ``>``
-    is_open: bool  # whether ``>`` is the last token
-    stars: tuple[int, ...]  # indexes of the tokens that are ``*``
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield the index of the first token and of that after the last, for each run of literal tokens."""
-        for before, star in pairwise((-1, *self.stars, self.tokens)):
-            if before + 1 < star:
-                yield before + 1, star
-
-
 _FEW = 8  # comparisons of beginnings that take less time together than finding the tokens of a subject
 
 
@@ -75,21 +59,17 @@ class SubjectMatcher:
 
     def __init__(self, filters: Iterable[str]) -> None:
         literals: list[bytes] = []
-        shaped: dict[_Shape, list[bytes]] = {}
+        shaped: dict[Shape, list[bytes]] = {}
         for each in filters:
-            tokens = each.split(".")
-            is_open = tokens[-1] == ">"
-            if is_open:
-                tokens.pop()
-            stars = tuple(i for i, token in enumerate(tokens) if token == "*")
+            shape, tokens = shape_of(each)
             key = ".".join(token for token in tokens if token != "*").encode()
-            if is_open or stars:
-                shaped.setdefault(_Shape(len(tokens), is_open, stars), []).append(key)
+            if shape.is_open or shape.stars:
+                shaped.setdefault(shape, []).append(key)
             else:
                 literals.append(key)
         self._literals = bytecolumns.byte_strings(literals)
         self._beginnings: list[bytes] = []
-        self._shaped: list[tuple[_Shape, pa.BinaryArray]] = []
+        self._shaped: list[tuple[Shape, pa.BinaryArray]] = []
         for shape, keys in shaped.items():
             if shape.is_open and not shape.stars and len(keys) <= _FEW:
                 self._beginnings += [key + b"." if key else b"" for key in keys]
@@ -116,7 +96,7 @@ class SubjectMatcher:
 
 
 def _match_shape(
-    shape: _Shape,
+    shape: Shape,
     keys: pa.BinaryArray,
     data: bytecolumns.Bytes,
     offsets: bytecolumns.Positions,

@@ -9,7 +9,9 @@ columns are in :mod:`.subject_columns`, which costs more to import.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 INBOX_PREFIX = "_INBOX"  # default prefix of the subjects on which clients await answers
 EMPTY_TOKEN = "has an empty token (a dot at its beginning or end, or two in a row)"
@@ -67,51 +69,84 @@ def overlap(one: str, other: str) -> bool:
     return len(first) == len(second)
 
 
+class Shape(NamedTuple):
+    """The shape of filters with the same number of tokens, and the same wildcards in the same places."""
+
+    tokens: int  # number of tokens, not counting a final ``>``
+    is_open: bool  # whether ``>`` is the last token
+    stars: tuple[int, ...]  # indexes of the tokens that are ``*``
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the index of the first token and of that after the last, for each run of literal tokens."""
+        for before, star in pairwise((-1, *self.stars, self.tokens)):
+            if before + 1 < star:
+                yield before + 1, star
+
+    def shared_with(self, other: Shape) -> tuple[int, ...] | None:
+        """Return which tokens are the same in two filters of these shapes if they overlap; None if they never do."""
+        if self.is_open or other.is_open:
+            fits = (self.is_open or self.tokens > other.tokens) and (other.is_open or other.tokens > self.tokens)
+        else:
+            fits = self.tokens == other.tokens
+        stars = {*self.stars, *other.stars}
+        return tuple(i for i in range(min(self.tokens, other.tokens)) if i not in stars) if fits else None
+
+
+def shape_of(subject: str) -> tuple[Shape, list[str]]:
+    """Return the shape of a valid filter, and its tokens without a final ``>``."""
+    tokens = subject.split(".")
+    is_open = tokens[-1] == ">"
+    if is_open:
+        tokens.pop()
+    return Shape(len(tokens), is_open, tuple(i for i, token in enumerate(tokens) if token == "*")), tokens
+
+
 def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
     """Return two valid filters that overlap; None when all are disjoint.
 
-    A tree of tokens holds the filters, so each one is compared only with those that begin like it.
+    A filter is looked up among the filters of each shape, by the tokens that both must share. So the cost depends on
+    the number of filters, times the number of their shapes.
     """
-    root = _Node()
+    groups: dict[Shape, _Group] = {}
     for each in filters:
-        tokens = each.split(".")
-        if (other := _overlapping(root, tokens)) is not None:
-            return other, each
-        node = root
-        for token in tokens:
-            node = node.below.setdefault(token, _Node())
-        node.ends = each
+        shape, tokens = shape_of(each)
+        group = groups.setdefault(shape, _Group())
+        for other, members in groups.items():
+            if other not in group.shared:
+                group.shared[other] = shape.shared_with(other)
+            shared = group.shared[other]
+            if shared is not None and (found := members.find(shared, tokens)) is not None:
+                return found, each
+        group.add(each, tokens)
     return None
 
 
-class _Node:
-    """The filters that agree in their tokens so far."""
+class _Group:
+    """The filters of one shape.
 
-    __slots__ = ("below", "ends")
+    Attributes:
+        shared: what :meth:`Shape.shared_with` returns, by the other shape.
+    """
 
     def __init__(self) -> None:
-        self.below: dict[str, _Node] = {}
-        self.ends: str | None = None  # the filter that has no more tokens
+        self.shared: dict[Shape, tuple[int, ...] | None] = {}
+        self._members: list[tuple[str, list[str]]] = []
+        self._tables: dict[tuple[int, ...], dict[tuple[str, ...], str]] = {}  # a filter by some of its tokens
+
+    def add(self, member: str, tokens: list[str]) -> None:
+        self._members.append((member, tokens))
+        for some, table in self._tables.items():
+            table[_chosen(tokens, some)] = member
+
+    def find(self, some: tuple[int, ...], tokens: list[str]) -> str | None:
+        """Return a filter with the same tokens in some places; None when there is none."""
+        if some not in self._tables:
+            self._tables[some] = {_chosen(each, some): member for member, each in self._members}
+        return self._tables[some].get(_chosen(tokens, some))
 
 
-def _overlapping(root: _Node, tokens: list[str]) -> str | None:
-    """Return a filter in a tree that overlaps the filter of these tokens; None when none does."""
-    to_look_at = [(root, 0)]
-    while to_look_at:
-        node, i = to_look_at.pop()
-        if i == len(tokens):
-            if node.ends is not None:
-                return node.ends
-        elif ">" in node.below:
-            return node.below[">"].ends
-        elif tokens[i] == ">" and node.below:
-            while node.below:
-                node = next(iter(node.below.values()))
-            return node.ends
-        else:
-            below = node.below if tokens[i] == "*" else {tokens[i], "*"} & node.below.keys()
-            to_look_at += [(node.below[token], i + 1) for token in below]
-    return None
+def _chosen(tokens: list[str], some: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple([tokens[i] for i in some])
 
 
 def covers(one: str, other: str) -> bool:

@@ -23,6 +23,7 @@ ON_REQUEST = (
     "publishing",
     "small",
     "many",
+    "queries",
     "sizing",
     "cluster",
     "websocket",

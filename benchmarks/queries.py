@@ -26,7 +26,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream
 
-_COUNTS = (1, 10, 100)
+_COUNTS = (1, 10, 30, 100)
 _QUICK_COUNTS = (1, 10)
 _SPREAD = 5.0  # seconds over which a message comes to every stream
 _SIZE = 128

@@ -24,6 +24,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_nats import NatsDataSource
 from spark_nats.errors import NatsError
+from spark_nats.kinds.streams.read.positions import from_json
 from tests.simulation.world import Actor, Killed, Process, World
 
 READ = (
@@ -959,8 +960,8 @@ class Shuffle:
 def _short(offset: str) -> str:
     """Return an offset for the story."""
     return ", ".join(
-        f"{name} up to {entry['next'] - 1}" + (f" from {entry['first']}" if "first" in entry else "")
-        for name, entry in json.loads(offset).items()
+        f"{name} up to {entry.end.last}" + ("" if entry.since is None else f" from {entry.first}")
+        for name, entry in from_json(json.loads(offset)).items()
     )
 
 

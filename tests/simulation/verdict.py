@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_nats.errors import DataLossError, NatsError
 from spark_nats.kinds.streams.read.planning import SeveralRanges
+from spark_nats.kinds.streams.read.positions import from_json
 from spark_nats.options.values import read_duration
 from tests.simulation.store import Stored, matcher
 from tests.simulation.world import EPOCH
@@ -543,11 +544,11 @@ def _check_heads(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]
         until = 0.0
         head = None
         for runs in batches:
-            start = json.loads(runs[0].start).get(name)
-            if start is None or not start.get("earliest"):
+            start = from_json(json.loads(runs[0].start)).get(name)
+            if start is None or not start.end.earliest:
                 until = runs[0].at
                 break
-            head = start["next"]
+            head = start.end.next
         else:
             until = ledger.world.now
         for each in gone:
@@ -655,8 +656,8 @@ def _check_rows(
     purged = {act.stream for act in plan.acts if act.what == "purge"}
     begins: dict[str, int] = {}
     if batches:
-        start = json.loads(batches[0][0].start)
-        begins = {name: entry["next"] for name, entry in start.items()}
+        start = from_json(json.loads(batches[0][0].start))
+        begins = {name: entry.end.next for name, entry in start.items()}
     for name in streams:
         truth = ledger.truth.get(name, [])
         begin = begins.get(name, 1)
@@ -722,10 +723,10 @@ def _check_rows(
 def _was_passed(committed: list[MicroBatch], stream: str, sequence: int, since: float) -> bool:
     """Tell whether a micro-batch that is done has read past a sequence after a time."""
     for run in committed:
-        end = json.loads(run.end).get(stream, {})
-        if end.get("first", 0) <= sequence < end.get("next", 0) and any(
-            each.ended is not None and each.ended > since for each in run.read
-        ):
+        entry = from_json(json.loads(run.end)).get(stream)
+        if entry is None or not entry.first <= sequence < entry.end.next:
+            continue
+        if any(each.ended is not None and each.ended > since for each in run.read):
             return True
     return False
 

@@ -37,19 +37,17 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
 
     Servers write U+FFFD for bytes that are not UTF-8. Names that become equal this way have the list of their values.
     """
+    text = data.decode() if isinstance(data, bytes) else data
+    hook = _object if REPLACED in text or "\\ufffd" in text else None
     try:
-        document = json.loads(data, parse_constant=_refuse, object_pairs_hook=_object if _has_replaced(data) else None)
-        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair could not be printed
+        document = json.loads(text, parse_constant=_refuse, object_pairs_hook=hook)
+        if isinstance(data, str) or "\\ud" in text or "\\uD" in text:
+            json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair could not be printed
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError(f"it is a {type(document).__name__} instead of an object")
     return document
-
-
-def _has_replaced(data: bytes | str) -> bool:
-    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
-    return REPLACED.encode() in text or b"\\ufffd" in text
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

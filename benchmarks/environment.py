@@ -10,7 +10,7 @@ import secrets
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,16 @@ def spark_processes() -> list[psutil.Process]:
         below = child.children(recursive=True)
         if any("java" in p.name() for p in [child, *below]):
             found += [child, *below]
+    return found
+
+
+def python_megabytes(module: str = "") -> float:
+    """Return the MB that Spark's Python processes, or those of a module, have in memory, shared memory counted once."""
+    found = 0.0
+    for process in spark_processes():
+        with suppress(psutil.Error):
+            if "python" in process.name() and module in " ".join(process.cmdline()):
+                found += process.memory_full_info().pss / 1e6
     return found
 
 

@@ -6,16 +6,15 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pyarrow as pa
 
 from benchmarks import paths, raw
 from benchmarks.cost import cost_of, worker_megabytes
-from benchmarks.environment import Server, connect, cpu_seconds, publisher_to, spark_processes, start_server
+from benchmarks.environment import Server, connect, cpu_seconds, publisher_to, python_megabytes, start_server
 from benchmarks.measure import Facts, progress
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
@@ -209,20 +208,10 @@ class _Watch:
                 "connections": float(self._server.monitoring("varz")["connections"]),
                 "consumers": float(self._server.monitoring("jsz")["consumers"]),
                 "largest": max(worker_megabytes(), default=0.0),
-                "together": _together(),
+                "together": python_megabytes(),
             }
             for name, value in seen.items():
                 self.most[name] = max(self.most.get(name, 0.0), value)
-
-
-def _together() -> float:
-    """Return the MB that Spark's Python processes have in memory, what they share counted once."""
-    found = 0.0
-    for process in spark_processes():
-        with suppress(psutil.Error):
-            if "python" in process.name():
-                found += process.memory_full_info().pss / 1e6
-    return found
 
 
 def _query(settings: Settings, server: Server, session: Session) -> Facts:

@@ -131,7 +131,7 @@ def seconds_of(*arguments: Any) -> float:
 
 def named(number: int, what: str) -> str:
     """Write a number of things."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _write(settings: Settings, server: Server, session: Session, pool: Any) -> Comparison:

@@ -32,6 +32,7 @@ _JAVA_OPTIONS = [
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 ]
+_TOPICS = 1000  # in a request; of 5,000 a controller has more to write than it takes at once
 _SECONDS_TO_START = 90.0
 _SECONDS_TO_STOP = 20.0
 _SECONDS_OF_MAVEN = 600.0
@@ -131,20 +132,33 @@ class Broker:
 
     @contextmanager
     def topic(self, jvm: Any, partitions: int) -> Iterator[str]:
-        """Make a topic through the driver's JVM, give its name, and delete it in the end."""
+        """Make a topic, give its name, and delete it in the end."""
+        name = f"BENCH_{time.time_ns()}"
+        with self.topics(jvm, [name], partitions):
+            yield name
+
+    @contextmanager
+    def topics(self, jvm: Any, names: list[str], partitions: int) -> Iterator[None]:
+        """Make topics through the driver's JVM, and delete them in the end."""
+        new = jvm.org.apache.kafka.clients.admin.NewTopic
+        blocks = [names[start : start + _TOPICS] for start in range(0, len(names), _TOPICS)]
+        with self._admin(jvm) as admin:
+            for block in blocks:
+                admin.createTopics([new(name, partitions, 1) for name in block]).all().get()
+        try:
+            yield
+        finally:
+            with self._admin(jvm) as admin:
+                for block in blocks:
+                    admin.deleteTopics(block).all().get()
+
+    @contextmanager
+    def _admin(self, jvm: Any) -> Iterator[Any]:
         settings = jvm.java.util.HashMap()
         settings.put("bootstrap.servers", self.address)
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-        name = f"BENCH_{time.time_ns()}"
-        topics, names = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
-        topics.add(jvm.org.apache.kafka.clients.admin.NewTopic(name, partitions, 1))
-        names.add(name)
         try:
-            admin.createTopics(topics).all().get()
-            try:
-                yield name
-            finally:
-                admin.deleteTopics(names).all().get()
+            yield admin
         finally:
             admin.close()
 

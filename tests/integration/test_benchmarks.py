@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import startup
+from benchmarks import many, startup
 from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
 from benchmarks.peers import kafka
@@ -105,6 +105,18 @@ def test_what_a_process_imports_is_measured(nats_server: Server):
     values = {fact.name: fact.value for fact in facts}
     assert 0 < values["Python alone"] < values["with spark_nats.datasource too"]
     assert values["imports: spark_nats"] > 0
+
+
+@pytest.mark.long("benchmarks/*")
+def test_what_a_query_over_many_streams_asks_is_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(many, "_IDLE", 0.5)
+
+    table = many._without_spark((1, 20), clustered=False)
+
+    assert list(table.rows) == ["1 stream", "20 streams"]
+    figures = {name: dict(zip(table.columns, values, strict=True)) for name, values in table.rows.items()}
+    assert [figures[name]["partitions"] for name in figures] == [1, 4]
+    assert all(value is not None and value >= 0 for values in table.rows.values() for value in values)
 
 
 def test_what_passes_from_a_distance_stays_whole_and_in_order():

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import committed, environment
 from benchmarks.measure import progress
 from benchmarks.settings import Settings
 from spark_nats.options import options_of_urls
@@ -73,6 +73,12 @@ def main() -> int:
         print(f"{len(reached[verdict])} targets {words}")
         if verdict is not True:
             print("".join(f"  {line}\n" for line in reached[verdict]), end="")
+    if not settings.servers:  # how far away others are, ratios tell as well
+        known = committed.read()
+        print("".join(f"{line}\n" for line in committed.comparison(known, document)), end="")
+        if arguments.commit:
+            committed.write(committed.merged(known, document))
+            print(f"written to {committed.COMMITTED}")
     print(f"written to {path}")
     return 0
 
@@ -86,7 +92,15 @@ def _parse() -> argparse.Namespace:
         "--rounds", type=int, metavar="N", help="rounds to measure (3, or 2 with --quick, of which Spark gets one)"
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="where to write the results")
-    return parser.parse_args()
+    parser.add_argument(
+        "--commit",
+        action="store_true",
+        help=f"put the ratios into {committed.COMMITTED.name}, to which runs are compared",
+    )
+    arguments = parser.parse_args()
+    if arguments.commit and arguments.servers:
+        parser.error("--commit: results of other servers are not for comparison")
+    return arguments
 
 
 def _suites(text: str) -> list[str]:

@@ -11,11 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import many, startup
+from benchmarks import committed, many, startup
 from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
 from benchmarks.peers import kafka
@@ -52,6 +53,81 @@ def test_an_unknown_suite_is_refused():
     suites = "codec, client, filters, spark, queues, startup, cost, "
     on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, websocket, far, kafka"
     assert f"kodek: choose from {suites}{on_request}" in done.stderr
+
+
+def _run(*rows: tuple[str, list[float]], reference: str = "raw drain", quick: bool = True) -> dict[str, Any]:
+    """The results of a run with one table, which has these rates round by round."""
+    named = [
+        {"name": name, "rounds": [{"messages": rate, "seconds": 1.0} for rate in rates]}
+        for name, rates in [(reference, [100.0, 200.0]), *rows]
+    ]
+    tables = [{"title": "read", "reference": reference, "rows": named}, {"title": "sizes", "figures": {}}]
+    return {"quick": quick, "tables": tables}
+
+
+_NOTHING = ["nothing is slower than the committed results by more than their spread"]
+
+
+def test_what_is_slower_than_the_committed_results_is_named():
+    known = committed.merged({}, _run(("spark-nats", [95.0, 204.0]), ("spark-nats, ids", [50.0, 100.0])))
+
+    lines = committed.comparison(known, _run(("spark-nats", [81.0, 164.0]), ("spark-nats, ids", [50.0, 100.0])))
+
+    assert lines == ["slower than committed: read, spark-nats x raw drain: ratio 0.81, was 0.95 - 1.02"]
+
+
+@pytest.mark.parametrize("rates", [[95.0, 204.0], [94.0, 180.0], [90.5, 181.0], [300.0, 600.0]])
+def test_what_is_as_fast_or_faster_or_within_the_spread_is_not_named(rates: list[float]):
+    known = committed.merged({}, _run(("spark-nats", [95.0, 204.0])))
+
+    assert committed.comparison(known, _run(("spark-nats", rates))) == _NOTHING
+
+
+def test_a_slower_peer_is_not_named_but_what_became_slower_beside_it():
+    known = committed.merged({}, _run(("nats.c", [50.0, 100.0]), reference="spark-nats"))
+
+    assert committed.comparison(known, _run(("nats.c", [20.0, 40.0]), reference="spark-nats")) == _NOTHING
+    lines = committed.comparison(known, _run(("nats.c", [80.0, 160.0]), reference="spark-nats"))
+    assert lines == ["slower than committed: read, spark-nats x nats.c: ratio 1.25, was 2.00 - 2.00"]
+
+
+def test_where_no_row_says_that_it_is_ours_all_are():
+    known = committed.merged({}, _run(("10 filters", [50.0, 100.0]), reference="1 filter"))
+
+    lines = committed.comparison(known, _run(("10 filters", [20.0, 40.0]), reference="1 filter"))
+
+    assert lines == ["slower than committed: read, 10 filters x 1 filter: ratio 0.20, was 0.50 - 0.50"]
+
+
+def test_nothing_is_said_of_what_is_not_committed():
+    run = _run(("spark-nats", [50.0, 100.0]))
+
+    assert committed.comparison({}, run) == []
+    assert committed.comparison(committed.merged({}, _run(("spark-nats", [95.0, 204.0]), quick=False)), run) == []
+    assert committed.comparison(committed.merged({}, _run(("spark-nats, ids", [95.0, 204.0]))), run) == []
+
+
+def test_a_table_replaces_its_committed_results_and_leaves_the_others():
+    known = {"quick": {"read": {"gone": {}}, "write": {"kept": {"median": 1.0}}}, "whole": {"read": {}}}
+
+    merged = committed.merged(known, _run(("spark-nats", [95.0, 204.0])))
+
+    ratio = {"median": 0.985, "min": 0.95, "max": 1.02}
+    assert merged == {
+        "quick": {"read": {"spark-nats x raw drain": ratio}, "write": {"kept": {"median": 1.0}}},
+        "whole": {"read": {}},
+    }
+
+
+def test_results_of_other_servers_are_not_committed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--commit", "--servers", "nats://host:4222"])
+
+    with pytest.raises(SystemExit):
+        command.main()
+
+    assert "--commit: results of other servers are not for comparison" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

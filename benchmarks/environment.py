@@ -226,6 +226,13 @@ def spark_cpu_seconds() -> dict[str, float]:
     return seconds
 
 
+def cpu_seconds_below(pid: int) -> float:
+    """Return the CPU time that a process and all below it have used, those that have ended included."""
+    root = psutil.Process(pid)
+    found = _cpu_times(lambda: [root, *root.children(recursive=True)])
+    return sum(used + used_by_ended for *_, used, used_by_ended in found)
+
+
 def _cpu_times(find: Callable[[], list[psutil.Process]]) -> list[tuple[int, str, float, float]]:
     """Return id, name, CPU seconds and those of ended children of some processes, of which each parent comes first.
 

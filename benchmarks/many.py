@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyspark.sql.types import LongType, StructType
 
 from benchmarks.cost import cost_of
-from benchmarks.environment import Server, connect, cpu_seconds, python_megabytes
+from benchmarks.environment import Server, connect, cpu_seconds, cpu_seconds_below, python_megabytes
 from benchmarks.measure import Grid, LeftOut, progress, timed
 from benchmarks.peers import kafka
 from benchmarks.peers.kafka import Broker, KafkaMissingError
@@ -395,11 +394,10 @@ class _Query:
 def _idle(session: Session, side: _Streams | _Topics) -> list[float]:
     """Return what a query that has nothing to do asks and takes in a second."""
     time.sleep(5)  # so that what follows the last micro-batch has happened
-    jvm = psutil.Process(_jvm(session).java.lang.ProcessHandle.current().pid())
+    spark = int(_jvm(session).java.lang.ProcessHandle.current().pid())
 
     def used() -> list[float]:
-        spark = [jvm.pid, *(child.pid for child in jvm.children(recursive=True))]
-        return [side.requests(), cpu_seconds(side.pids) * 1000, cpu_seconds(spark) * 1000]
+        return [side.requests(), cpu_seconds(side.pids) * 1000, cpu_seconds_below(spark) * 1000]
 
     with timed() as seconds:
         before = used()

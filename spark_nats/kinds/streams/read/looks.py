@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 LISTED_FROM = 32
 """Minimum number of streams that a look lists first: a page of the list has the states of 256 streams."""
-LIST_TIMEOUT = 1.0  # maximum seconds to wait for a page of the list; a whole list that takes longer is slow
+LIST_PAGE = 256  # streams on a page of the list
+LIST_TIMEOUT = 1.0  # maximum seconds to wait for a page of the list; a list whose pages take longer is slow
 LISTS_AGAIN = 60.0  # seconds without a list after one that failed, was slow or had too many other streams
 
 
@@ -154,7 +155,7 @@ class Look:
         except NatsError as error:  # single streams may answer all the same
             logger.debug("the streams cannot be listed: %s", error)
             return {}
-        if listed and clock.monotonic() - began < LIST_TIMEOUT:
+        if listed and clock.monotonic() - began < LIST_TIMEOUT * max(1.0, len(listed) / LIST_PAGE):
             memory.lists_from = began
         return {name: state for name, (state, _) in memory.listed.items()}
 

@@ -41,6 +41,7 @@ _MSG = np.uint32(int.from_bytes(b"msg ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
 _MIN_LINE = len("MSG a 1 0")
 _BEFORE_FIRST = np.array([-1])
+_SAMPLES = 8  # frames that show whether all of a chunk may have the same layout
 _MAX_SIZE_DIGITS = 8  # digits of a header's size that a guess reads, and a space; the grammar reads longer ones
 
 # The grammar: operation names in any case, fields separated by any number of spaces and tabs.
@@ -138,7 +139,7 @@ class _Scan:
                 break
 
     def _take_alike(self) -> None:
-        """Take the first frame, and all that directly follow it and have its layout; none if a control line is first.
+        """Take the first frame and all that directly follow it with its layout, if most frames may have it.
 
         In such a frame each part is as long as in the first one, the subject and the reply have no white space, and
         all other bytes outside the payload are the same. So the grammar finds each part at the same place.
@@ -149,6 +150,10 @@ class _Scan:
         size = self.position
         grid = self.buffer[: len(self.chunk) // size * size].reshape(-1, size)
         alike = len(grid)
+        if (grid[:: alike // _SAMPLES + 1, :subject] != grid[0, :subject]).any():
+            self.position = self._count = 0  # the guess takes the first frame together with the others
+            self._rows.clear()
+            return
         names = (subject, subject_end), (reply, reply_end)
         for first, last in (*names, (0, subject), (subject_end, reply), (reply_end, header), (end, size)):
             part = grid[:alike, first:last]

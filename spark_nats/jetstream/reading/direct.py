@@ -95,12 +95,12 @@ class DirectGets:
         """Tell whether the answers arrive over this connection."""
         return self._js.connection is js.connection
 
-    def ask(self, cursor: Cursor, throttled: bool, max_bytes: int = BATCH_BYTES) -> None:
+    def ask(self, cursor: Cursor, throttled: bool, max_bytes: int | None = None) -> None:
         """Request what is still to arrive, unless a batch is under way: at most one message for each sequence."""
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
-        body = encode_direct_get(cursor.received, most, max_bytes, self._filter)
+        body = encode_direct_get(cursor.received, most, max_bytes or BATCH_BYTES, self._filter)
         self._js.connection.publish(self._subject, body, self._inbox.subject)
         self.in_flight, self._start, self._last = True, cursor.received, 0
 

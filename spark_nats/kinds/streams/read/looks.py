@@ -162,9 +162,8 @@ class Look:
     def _says_again(self, entry: dict[str, Any], state: StreamInfo) -> bool:
         """Tell whether an entry of the list reports a state again; most are as the list before had them."""
         known, before = self.memory.listed.get(state.name, (None, entry))
-        if known is state and all(entry[key] == before.get(key) for key in entry if key != "ts"):
-            return True
-        return state.is_listed_as(state_in(entry, state.name))
+        as_before = known is state and {**entry, "ts": None} == {**before, "ts": None}
+        return as_before or state.is_listed_as(state_in(entry, state.name))
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.

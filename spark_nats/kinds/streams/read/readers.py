@@ -104,8 +104,8 @@ class _RangesReader:
         with contextlib.suppress(NatsError), borrow(self._options.connection, waits=False) as connection:
             js = JetStream(connection, self._options.api_prefix)
             small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and are_available(js, r.stream)]
-            gets = ask_together(js, [(r.stream, r.start, r.end) for r in small])
-            return dict(zip(small, gets, strict=False))
+            if len(small) > 1:
+                return dict(zip(small, ask_together(js, [(r.stream, r.start, r.end) for r in small]), strict=False))
         return {}
 
     def _read(

@@ -250,6 +250,7 @@ def _deny(place: Place) -> End:
     )
     cluster.tell(f"clients may not publish to {subject} any more")
     cluster.denied.append(subject)
+    cluster.denials.add(subject)
 
     def end() -> None:
         if subject in cluster.denied:

@@ -479,6 +479,7 @@ class Cluster:
         self.in_flight_limit = 10_000
         self.locked_out = False
         self.denied: list[str] = []  # patterns of subjects
+        self.denials: set[str] = set()  # those that were denied at some time
         self.slow_elections = False
         self.twice = 0.0  # probability that an answer of the API comes twice
         self.late = 0.0  # probability that an answer of the API comes seconds late

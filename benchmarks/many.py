@@ -36,7 +36,8 @@ from tests.servers import Cluster
 
 _COUNTS = (1, 100, 1000, 5000)
 _MANY = 100  # streams; with more of them, one round is long enough
-_IDLE = 20.0  # seconds for which an idle query is watched
+_SETTLES = 12.0  # seconds after which an idle query has its consumers, or lists its streams less often
+_IDLE = 20.0  # seconds for which it is watched then
 _FEW = 3  # messages that come one by one
 _AT_ONCE = 100  # streams that are made at once
 _PATIENCE = 600.0
@@ -235,9 +236,11 @@ def _questions(streams: _Streams) -> list[float | None]:
     rows = sum(batch.num_rows for each in partitions for batch in pickle.loads(tasks).read(each))
     read = time.monotonic()
     assert rows == streams.count
-    quiet = streams.requests()
-    while time.monotonic() < read + _IDLE:
-        assert _latest(reader, end) == end
+    quiet = 0
+    for seconds in (_SETTLES, _IDLE):
+        quiet, until = streams.requests(), time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert _latest(reader, end) == end
     asked = streams.requests() - quiet
     waits, requests = [], []
     for i in range(_FEW):
@@ -393,7 +396,7 @@ class _Query:
 
 def _idle(session: Session, side: _Streams | _Topics) -> list[float]:
     """Return what a query that has nothing to do asks and takes in a second."""
-    time.sleep(5)  # so that what follows the last micro-batch has happened
+    time.sleep(_SETTLES)
     spark = int(_jvm(session).java.lang.ProcessHandle.current().pid())
 
     def used() -> list[float]:

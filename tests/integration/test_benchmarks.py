@@ -186,6 +186,7 @@ def test_what_a_process_imports_is_measured(nats_server: Server):
 @pytest.mark.long("benchmarks/*")
 def test_what_a_query_over_many_streams_asks_is_measured(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(many, "_IDLE", 0.5)
+    monkeypatch.setattr(many, "_SETTLES", 0.5)
 
     table = many._without_spark((1, 20), clustered=False)
 

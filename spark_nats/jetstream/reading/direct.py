@@ -51,11 +51,11 @@ def ask_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[
     found = [DirectGets(js, stream, None, 0, optional=True) for stream, _, _ in ranges]
     for gets, (_, start, end) in zip(found, ranges, strict=True):
         gets.ask(Cursor.of(start, end), throttled=False, max_bytes=BATCH_BYTES // MAX_TOGETHER)
-    is_permitted, is_flushed = True, False
-    while not is_flushed:
+    is_permitted = True
+    for _ in range(2 * len(found) + 1):  # each request and its inbox may be refused
         try:
             js.connection.flush()  # each refusal arrives before, and must not be taken for one of a later request
-            is_flushed = True
+            break
         except PermissionsError:
             is_permitted = False
     if is_permitted:

@@ -16,6 +16,7 @@ from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls, ranges
 from spark_nats.jetstream.reading.delivering import Restart
+from spark_nats.jetstream.reading.direct import ask_together
 from spark_nats.jetstream.reading.stored import kept_until
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
@@ -444,3 +445,18 @@ def test_a_small_range_of_a_stream_that_was_made_again_is_lost(last: int) -> Non
     end = Fingerprint(last, YEAR + 5 * 10**9)
     assert read(stream, 41, way=ReadMethod.ONE_GET_FIRST, created="then", last=end, lost=said.append) == []
     assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and created again at since"]
+
+
+def test_a_server_that_refuses_without_end_is_not_asked_for_several_ranges_for_ever() -> None:
+    class Refusing(Stream):
+        def serve(self, peer: Peer) -> None:
+            peer.let_in()
+            while True:
+                verb, *words = peer.expect(b"\r\n").split()
+                if verb == b"PUB":
+                    peer.take(int(words[-1]) + 2)
+                elif verb == b"PING":
+                    peer.send(b"-ERR 'Permissions Violation for Publish to \"$JS.API.DIRECT.GET.S\"'\r\n")
+
+    with scripted_server(Refusing({1: A}).serve) as url, connect(options_for(url)) as connection:
+        assert ask_together(JetStream(connection), [("S", 1, 2), ("S", 2, 3)]) == []

@@ -136,12 +136,12 @@ class Replica:
         return {"current": lost is None, "active": int(silence * 1e9)}
 
     def listen(self) -> None:
-        """Note of whom it hears no more, or again."""
+        """Note of whom it hears no more, or again; a leader hears of others by their answers, which name their term."""
         for other in self.group.replicas:
-            if other.runs and self.group.cluster.connected(self.server, other.server):
-                self.lost.pop(other, None)
-            else:
+            if not (other.runs and self.group.cluster.connected(self.server, other.server)):
                 self.lost.setdefault(other, self.group.world.now)
+            elif not self.leads:
+                self.lost.pop(other, None)
 
     def remind(self) -> None:
         """Tell the followers again, one of which may have come back."""
@@ -214,6 +214,7 @@ class Replica:
         if term > self.term:
             self.step_down("another one leads")
             return
+        self.lost.pop(follower, None)
         self.match[follower] = max(self.match.get(follower, 0), length)
         counts = sorted([len(self.log), *(self.match.get(each, 0) for each in self.group.replicas if each is not self)])
         reached = counts[len(counts) - self.group.majority]

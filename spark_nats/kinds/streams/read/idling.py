@@ -153,8 +153,10 @@ class Idling:
         else:
             self._give_up(0.0)
             self._watch = self._begin_to_listen(idle.places)
+            # The last look was earlier. A stream may have got an older copy since then, and have been filled again.
+            return False
         self._listening_for = idle
-        return self._watch is not None
+        return True
 
     def _begin_to_listen(self, places: Mapping[str, int]) -> Watch | None:
         connection = take(self._options.connection)

@@ -137,6 +137,20 @@ def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
     assert texts_of(started(restored, tolerant.offset).rows(1)) == ["after"]
 
 
+def test_a_query_looks_again_before_it_relies_on_hearing_of_what_is_stored(restored: Restored) -> None:
+    """It listens from its own place on, so it would not hear of what is stored before that place."""
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored)
+    assert len(query.micro_batch()) == LOST
+    assert query.micro_batch() == []  # idle, and not listening yet
+    restored.put_back()
+    restored.publish(*numbered(1, "new"))
+    assert f"what it has from sequence {BEFORE + 1} on was stored later" in sentence_of(query.micro_batch)
+
+
 @pytest.mark.promise("durability#query-that-consumes")
 @pytest.mark.parametrize("end", REFILLED[:2])
 @pytest.mark.parametrize("retention", ["limits", "interest", "workqueue"])

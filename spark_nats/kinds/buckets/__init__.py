@@ -5,8 +5,13 @@ from dataclasses import replace
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.conditions import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
 from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketReadOptions, BucketWriteOptions
-from spark_nats.kinds.buckets.schema import BUCKET_SCHEMA
 from spark_nats.kinds.kind import Kind, Operation
+
+BUCKET_SCHEMA = (
+    "bucket STRING, key STRING, value BINARY, revision BIGINT, created TIMESTAMP_LTZ, operation STRING, "
+    "headers MAP<STRING, ARRAY<STRING>>"
+)
+"""All columns of an entry of a KV bucket, as DDL."""
 
 BUCKETS = Kind(
     named_by=("bucket",),

@@ -3,7 +3,15 @@
 from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.objects import conditions
 from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
-from spark_nats.kinds.objects.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
+
+OBJECT_INFO_SCHEMA = (
+    "name STRING, description STRING, size BIGINT, chunks BIGINT, digest STRING, modified TIMESTAMP_LTZ, "
+    "headers MAP<STRING, ARRAY<STRING>>, metadata MAP<STRING, STRING>, link STRUCT<bucket: STRING, name: STRING>, "
+    "deleted BOOLEAN, sequence BIGINT"
+)
+"""The columns of an object that are read when no schema is given, as DDL."""
+OBJECT_SCHEMA = f"{OBJECT_INFO_SCHEMA}, content BINARY"
+"""All columns of an object, as DDL."""
 
 OBJECTS = Kind(
     named_by=("objectStore",),

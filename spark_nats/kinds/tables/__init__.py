@@ -2,8 +2,7 @@
 
 from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES
-from spark_nats.kinds.tables.options import TableReadOptions
-from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
+from spark_nats.kinds.tables.options import TABLE_SCHEMAS, TableReadOptions
 
 TABLES = Kind(
     named_by=("table",),

@@ -28,8 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_nats.errors import NatsError
-from spark_nats.kinds.tables.options import TABLE_NAMES
-from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
+from spark_nats.kinds.tables.options import TABLE_SCHEMAS
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.scripted_server import api_answer
@@ -320,7 +319,7 @@ def test_tables_are_of_all_streams_or_of_those_that_are_chosen(server_factory: S
     )
 
 
-@pytest.mark.parametrize("table", TABLE_NAMES)
+@pytest.mark.parametrize("table", TABLE_SCHEMAS)
 def test_an_account_that_holds_nothing_has_empty_tables(server_factory: ServerFactory, table: str) -> None:
     assert rows_of(server_factory(), table) == []
 
@@ -398,7 +397,7 @@ def test_sql_joins_tables_and_streaming_is_refused(
     nats_py.store_empty(unique, 9)
     create_consumer(nats_py, unique, "slow")
     frames = {
-        table: nats(spark.read, nats_server, table=table, streamPattern=f"{unique}.*").load() for table in TABLE_NAMES
+        table: nats(spark.read, nats_server, table=table, streamPattern=f"{unique}.*").load() for table in TABLE_SCHEMAS
     }
     for table, frame in frames.items():
         assert [field.name for field in frame.schema] == schema_of(table).names
@@ -431,7 +430,7 @@ def test_a_schema_may_have_some_of_the_columns_and_no_others(nats_server: Server
 PAGE = Path(__file__).parents[4] / "docs" / "tables.md"
 
 
-@pytest.mark.parametrize("table", TABLE_NAMES)
+@pytest.mark.parametrize("table", TABLE_SCHEMAS)
 def test_the_documentation_has_the_columns_of_each_table(table: str) -> None:
     section = PAGE.read_text().split(f"### `{table}`\n")[1].split("\n### ")[0]
     listed = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
@@ -447,7 +446,7 @@ def test_the_documentation_has_the_columns_of_each_table(table: str) -> None:
 # What cannot be told
 
 
-@pytest.mark.parametrize("table", TABLE_NAMES)
+@pytest.mark.parametrize("table", TABLE_SCHEMAS)
 def test_an_account_without_jetstream_is_an_error_that_says_so(server_factory: ServerFactory, table: str) -> None:
     server = server_factory("accounts { A: {users: [{user: a, password: s3cret}]}, B: {jetstream: enabled} }")
     error = sentence_of(lambda: rows_of(server, table, user="a", password="s3cret"))

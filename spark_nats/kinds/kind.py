@@ -30,10 +30,6 @@ class Operation:
     options: type[Query]
     maker: str
 
-    def names(self, streaming: bool) -> set[str]:
-        """Return the names of the options that can be set."""
-        return names_of(Connecting, streaming) | names_of(self.options, streaming)
-
     def make(self, options: Query, schema: StructType) -> Any:
         """Return the reader or the writer of a query."""
         module, _, name = self.maker.partition(":")
@@ -80,4 +76,4 @@ class Kind:
     def names(self, writing: bool, streaming: bool) -> set[str]:
         """Return the names of the options that can be set; none when the mode cannot read or write it."""
         operation = self.operation(writing, streaming)
-        return operation.names(streaming) if operation else set()
+        return names_of(Connecting, streaming) | names_of(operation.options, streaming) if operation else set()

@@ -98,15 +98,13 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
     def checked(self, given: Collection[str]) -> BucketScan:
         """Return these options, checked, as those of a read of the bucket's stream."""
         stream = stream_of(self.bucket)
-        scan = self.as_a(
+        return self.as_a(
             BucketScan,
             streams=(stream,),
             create=self.requested_config or False,
             filters=tuple(map(key_filter, self.keys)),
             starting_offsets=self.starting_at(self.bucket, stream),
-        )
-        scan.checked(given)
-        return scan
+        ).checked(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,5 +132,4 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
         if self.deduplicate == EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
         rows = self.as_a(BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False)
-        rows.checked(given)
-        return rows
+        return rows.checked(given)

@@ -72,16 +72,14 @@ class ObjectChangesOptions(_Objects, StreamScan):
     def checked(self, given: Collection[str]) -> ObjectScan:
         """Return what is read of the object store's stream."""
         stream = stream_of_store(self.store)
-        scan = self.as_a(
+        return self.as_a(
             ObjectScan,
             streams=(stream,),
             pattern=None,
             filters=(descriptions(self.store),),
             starting_offsets=self.starting_at(self.store, stream),
             objects=self.as_a(ObjectReadOptions),
-        )
-        scan.checked(given)
-        return scan
+        ).checked(given)
 
 
 @dataclass(frozen=True, kw_only=True)

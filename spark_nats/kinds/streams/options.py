@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams import conditions
@@ -149,7 +149,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create(self.filters)
 
-    def checked(self, given: Collection[str]) -> ReadOptions:
+    def checked(self, given: Collection[str]) -> Self:
         """Return the checked options; a query that consumes begins at the earliest message by default."""
         self.check_triggers()
         if self.pattern and self.create:
@@ -280,7 +280,7 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create((self.subject,) if self.subject else ())
 
-    def checked(self, given: Collection[str]) -> WriteOptions:
+    def checked(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
         if len(self.streams) > 1:
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.conditions import PROGRESS_WITH_CONSUME
@@ -22,7 +22,7 @@ class ShownReadOptions(ReadOptions, section=Partitions.section):
         "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
     )
 
-    def checked(self, given: Collection[str]) -> ReadOptions:
+    def checked(self, given: Collection[str]) -> Self:
         """Return the checked options, see :meth:`.ReadOptions.checked`."""
         if self.progress_consumer and self.consume:
             raise OptionError(PROGRESS_WITH_CONSUME())

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.conditions import ConditionText
@@ -47,7 +47,7 @@ _MESSAGES = (
     .add("subject", StringType())
     .add("payload", BinaryType())
     .add("sequence", LongType())
-    .add("timestamp", TimestampType())
+    .add("timestamp", LongType())  # in microseconds since 1970, as the builder of rows has it
 )
 
 
@@ -163,14 +163,11 @@ class NatsObjectStreamReader(NatsStreamReader):
 
     @naming_options()
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
-        columns = [batch.column(name) for name in _MESSAGES.names]
-        subjects, payloads, sequences = (column.to_pylist() for column in columns[:3])
-        times = columns[3].cast(pa.int64()).to_pylist()
-        wanted = self._objects.pattern
+        store, wanted = self._objects.store, self._objects.pattern
         return [
-            described_by(self._objects.store, subject, payload, time * 1000, sequence)
-            for subject, payload, sequence, time in zip(subjects, payloads, sequences, times, strict=True)
-            if wanted is None or wanted.fullmatch(name_of(subject))
+            described_by(store, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
+            for row in batch.to_pylist()
+            if wanted is None or wanted.fullmatch(name_of(row["subject"]))
         ]
 
 

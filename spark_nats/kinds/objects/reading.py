@@ -99,6 +99,7 @@ def read_content(
     check: Callable[[StoredObject], None],
     lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
+    again: bool = True,
 ) -> tuple[StoredObject, bytes | None] | None:
     """Return an object and its content; the content of a link is that of its target.
 
@@ -110,10 +111,11 @@ def read_content(
         check: called with each object before its content is read; it raises an error if the content is too large.
         lost: called with a sentence about why there is no content; it may raise an error.
         retries: as for :class:`~spark_nats.jetstream.reading.ranges.RangeReader`.
+        again: whether to read the object that has replaced this one.
 
     Returns:
         The object as it was read, with its content. The content is None for a link to a whole store, and after a loss.
-        None instead of both when the object was deleted meanwhile.
+        None instead of both when the object was deleted meanwhile, or replaced and is not read again.
 
     Raises:
         JetStreamError: the object was replaced :data:`MAX_TIMES` times.
@@ -134,7 +136,7 @@ def read_content(
         if seen is not None and seen.info == target.info:
             lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
             return now, None
-        latest = _described_now(js, now)
+        latest = _described_now(js, now) if again else None
         if latest is None:
             return None
         now = latest
@@ -158,17 +160,8 @@ def read_version(
     """
     if found.info.deleted:
         return found, None
-    if found.info.link is None:
-        check(found)
-        content = _content(js, found, retries)
-        if isinstance(content, bytes):
-            return found, content
-        latest = _described_now(js, found)
-        if latest is not None and latest.info == found.info:
-            lost(conditions.OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
-        return found, None
-    linked = read_content(js, found, check, lost, retries)
-    return (found, None) if linked is None or linked[0].sequence != found.sequence else linked
+    read = read_content(js, found, check, lost, retries, again=found.info.link is not None)
+    return (found, None) if read is None or read[0].sequence != found.sequence else read
 
 
 def _described_now(js: JetStream, found: StoredObject) -> StoredObject | None:

@@ -2,10 +2,9 @@
 
 =====================  ======================================================================
 :mod:`.read`           the batch and the streaming reader, and its offsets, which count received messages
-:mod:`.slices`         received messages cut into partitions
 :mod:`.spool`          micro-batches kept until they are processed
 :mod:`.receiver`       the thread that listens while the query runs
-:mod:`.backlog`        messages that were received and not read yet
+:mod:`.backlog`        messages that were received and not read yet, and how they are cut into partitions
 =====================  ======================================================================
 """
 

@@ -1,9 +1,13 @@
-"""Received messages that wait for the next micro-batch, kept as the bytes that came."""
+"""Received messages of core NATS that wait for the next micro-batch, as the bytes that came, and their partitions.
+
+Only arithmetic on bytes: no server, no Spark session.
+"""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +20,9 @@ from spark_nats.conditions import ConditionText
 from spark_nats.kinds.core.conditions import MESSAGES_DROPPED
 from spark_nats.protocol.decoder import frame_ends
 
+SLICE_BYTES = 8 << 20
+"""Maximum bytes of a partition, unless a single read of the socket brought more. Decoding them takes a fraction of the
+time that Spark takes to run a task, so smaller partitions would only cost."""
 PIECE_OVERHEAD = 256  # bytes that count for a piece besides its messages, so that very small pieces are bounded too
 
 
@@ -42,6 +49,32 @@ class Piece(NamedTuple):
             Piece(self.wire[a:b], n - m, self.received)
             for (a, b), (m, n) in zip(pairwise(wire), pairwise(messages), strict=True)
         ]
+
+
+def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYTES) -> list[list[Piece]]:
+    """Cut received messages into partitions, in order.
+
+    They are cut evenly into ``min_partitions``, or one for each message if there are fewer messages. They are also cut
+    wherever a partition would exceed ``max_bytes``; only a piece that is larger by itself makes a larger partition.
+    """
+    total = sum(piece.messages for piece in pieces)
+    wanted = min(min_partitions, total)
+    even = deque(total * i // wanted for i in range(1, wanted))
+    parts: list[list[Piece]] = [[]]
+    done, size = 0, 0
+    for piece in pieces:
+        inside = []
+        while even and even[0] < done + piece.messages:
+            inside.append(even.popleft() - done)
+        if 0 in inside or (size > 0 and size + len(piece.wire) > max_bytes):
+            parts.append([])
+            size = 0
+        first, *others = piece.split([bound for bound in inside if bound])
+        parts[-1].append(first)
+        parts += [[each] for each in others]
+        done += piece.messages
+        size = len(others[-1].wire) if others else size + len(piece.wire)
+    return [part for part in parts if part]
 
 
 class Backlog:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +23,18 @@ from spark_nats.client.dialing import connect
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
 from spark_nats.errors import NatsError
-from spark_nats.kinds.core.backlog import Backlog, Piece
+from spark_nats.kinds.core.backlog import Backlog, Piece, cut
 from spark_nats.kinds.core.conditions import OFFSET_NOT_OF_CORE, RECEIVED_LOST, SPOOL_DAMAGED
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
-from spark_nats.kinds.core.slices import WireSlice, cut
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.options.hints import naming_options
+from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
@@ -115,6 +116,27 @@ class NatsCoreReader(DataSourceReader):
                 if messages is not None:
                     yield messages
             yield from connection.drain(subscription)
+
+
+@dataclass(frozen=True, eq=False)
+class WireSlice(InputPartition):
+    """Consecutive messages as the bytes that came, which one task of a micro-batch decodes.
+
+    Attributes:
+        wire: whole frames.
+        counts: number of messages of each read of the socket.
+        received: time of each read, in microseconds since 1970.
+    """
+
+    wire: bytes = field(repr=False)
+    counts: Positions
+    received: Positions
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> Self:
+        """Join pieces."""
+        wires, counts, received = zip(*pieces, strict=True)
+        return cls(b"".join(wires), np.array(counts, np.int64), np.array(received, np.int64))
 
 
 class CoreOffset(NamedTuple):
@@ -246,13 +268,15 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._earlier.add(last.epoch)
             pieces = self._received_before(first.messages if first.epoch == last.epoch else 0, last)
-        return list(cut(pieces, self._options.min_partitions))
+        return [WireSlice.of(part) for part in cut(pieces, self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one partition, on an executor."""
         if isinstance(partition, WireSlice):  # else it is Spark's placeholder in a plan without partitions
             with naming_options():
-                yield RowBuilder(self._schema).build_core(*partition.decode())
+                messages = Decoder().feed(partition.wire).messages
+                received = np.repeat(partition.received, partition.counts)
+                yield RowBuilder(self._schema).build_core(messages, received)
 
     @naming_options()
     def commit(self, end: dict[str, Any]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Iterable
+from itertools import accumulate, chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructType
 
-from spark_nats.kinds.core.backlog import PIECE_OVERHEAD, Backlog, Piece
-from spark_nats.kinds.core.slices import WireSlice, cut
+from spark_nats.kinds.core.backlog import PIECE_OVERHEAD, Backlog, Piece, cut
+from spark_nats.kinds.core.read import NatsCoreStreamReader, WireSlice
 from spark_nats.kinds.core.spool import Spool
+from spark_nats.kinds.queries import parse_read
 from spark_nats.protocol.decoder import Decoder, frame_ends
 from tests.unit.strategies import control_frames, message_frames
 
@@ -29,33 +32,41 @@ def pieces(draw: st.DrawFn) -> list[Piece]:
     return found
 
 
-def rows(parts: list[Piece] | list[WireSlice]) -> list[tuple[bytes, ...]]:
+def rows(parts: Iterable[Piece]) -> list[tuple[bytes, bytes, bytes, int]]:
     """Every message, and when it was received."""
     found = []
     for part in parts:
-        messages, times = (part if isinstance(part, WireSlice) else WireSlice.of([part])).decode()
-        assert len(messages) == len(times)
-        for i, time in enumerate(times):
-            found.append((messages.subject_at(i), messages.header_at(i), messages.payload_at(i), int(time)))
+        messages = Decoder().feed(part.wire).messages
+        assert len(messages) == part.messages
+        for i in range(len(messages)):
+            found.append((messages.subject_at(i), messages.header_at(i), messages.payload_at(i), part.received))
     return found
+
+
+def messages_of(part: list[Piece]) -> int:
+    return sum(piece.messages for piece in part)
 
 
 @settings(max_examples=40)
 @given(pieces(), st.integers(1, 12), st.integers(1, 400))
 def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], minimum: int, max_bytes: int) -> None:
     slices = cut(parts, minimum, max_bytes)
-    assert rows(slices) == rows(parts)
-    total = sum(part.messages for part in parts)
-    assert len(slices) >= min(minimum, total)
+    assert rows(chain.from_iterable(slices)) == rows(parts)
+    assert len(slices) >= min(minimum, messages_of(parts))
     largest = max((len(part.wire) for part in parts), default=0)
-    assert all(len(each.wire) <= max(max_bytes, largest) for each in slices)
-    assert all(each.counts.sum() > 0 for each in slices)
+    assert all(sum(len(piece.wire) for piece in each) <= max(max_bytes, largest) for each in slices)
+    assert all(map(messages_of, slices))
+    reader = NatsCoreStreamReader(
+        parse_read({"subject": ">"}, streaming=True), StructType().add("timestamp", LongType())
+    )
+    read = [batch for each in slices for batch in reader.read(WireSlice.of(each))]
+    assert [time for batch in read for time in batch.column(0).to_pylist()] == [row[-1] for row in rows(parts)]
 
 
 def test_a_partition_is_as_large_as_it_may_be_after_an_even_cut() -> None:
     wire = message(b"x")
     parts = [Piece(4 * wire, 4, 0), Piece(wire, 1, 1), Piece(wire, 1, 2)]
-    assert [int(each.counts.sum()) for each in cut(parts, 2, 4 * len(wire))] == [3, 3]
+    assert [*map(messages_of, cut(parts, 2, 4 * len(wire)))] == [3, 3]
 
 
 @settings(max_examples=40)

@@ -57,7 +57,7 @@ from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
-from spark_nats.kinds.buckets.key_columns import may_replace_all, operations_of
+from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
@@ -93,10 +93,8 @@ def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> M
     codes = np.concatenate([np.empty(0, np.int64), *(each.indices.to_numpy() for each in encoded.chunks)]).astype(int)
     rows = np.flatnonzero(sequences <= revision)
     rows = rows[np.argsort(sequences[rows], kind="stable")]
-    last = np.full(int(codes.max(initial=-1)) + 1, -1)
-    last[codes[rows]] = rows  # the last of several assignments stays
     held = np.zeros(len(sequences), np.bool_)
-    held[last[last >= 0]] = True
+    held[rows] = are_last(codes[rows])
     return held
 
 

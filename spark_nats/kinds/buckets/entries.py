@@ -48,7 +48,7 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
-from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts, values_of
 from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.keyvalue import key_filter, stream_of
@@ -221,7 +221,8 @@ class BucketReader:
             return delivered
         again = subjects.filter(booleans(late))
         self._delivered.append(subjects.filter(booleans(~late)))
-        new = are_last(again) & ~flags_of(pc.is_in(again, pa.chunked_array(self._delivered, pa.binary())))
+        last = are_last(values_of(again.dictionary_encode().indices))
+        new = last & ~flags_of(pc.is_in(again, pa.chunked_array(self._delivered, pa.binary())))
         self._delivered.append(again.filter(booleans(new)))
         late[late] = ~new
         return _chosen(delivered, ~late)

@@ -90,13 +90,12 @@ def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
     return bytecolumns.to_text(bytecolumns.gather(messages.buffer, keys, end))
 
 
-def are_last(subjects: pa.BinaryArray) -> bytecolumns.Mask:
-    """Return a mask of the last occurrence of each subject."""
-    code = bytecolumns.values_of(subjects.dictionary_encode().indices)
-    rows = np.arange(len(code))
-    last = np.empty(len(code), np.int64)
-    last[code] = rows
-    found: bytecolumns.Mask = last[code] == rows
+def are_last(codes: bytecolumns.Positions) -> bytecolumns.Mask:
+    """Return a mask of the last occurrence of each code of a dictionary."""
+    rows = np.arange(len(codes))
+    last = np.empty(codes.max(initial=-1) + 1, np.int64)
+    last[codes] = rows  # the last of several assignments stays
+    found: bytecolumns.Mask = last[codes] == rows
     return found
 
 

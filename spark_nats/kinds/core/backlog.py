@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -59,13 +58,11 @@ def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYT
     """
     total = sum(piece.messages for piece in pieces)
     wanted = min(min_partitions, total)
-    even = deque(total * i // wanted for i in range(1, wanted))
+    even = [total * i // wanted for i in range(1, wanted)]
     parts: list[list[Piece]] = [[]]
     done, size = 0, 0
     for piece in pieces:
-        inside = []
-        while even and even[0] < done + piece.messages:
-            inside.append(even.popleft() - done)
+        inside = [each - done for each in even[bisect_left(even, done) : bisect_left(even, done + piece.messages)]]
         if 0 in inside or (size > 0 and size + len(piece.wire) > max_bytes):
             parts.append([])
             size = 0

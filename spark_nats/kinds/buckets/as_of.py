@@ -63,8 +63,7 @@ from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
-from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of
-from spark_nats.protocol.documents import to_datetime as time_of
+from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of, to_datetime
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
@@ -125,11 +124,11 @@ class NatsMomentReader(NatsBucketReader):
         """Return the last revision of the requested moment; 0 when there was none yet."""
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
-            made = time_of(nanoseconds_of(info.created) or 0)
+            made = to_datetime(nanoseconds_of(info.created) or 0)
             if moment < made:
                 said = conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
                 raise OptionError(said)
-            if info.time and moment > time_of(info.time):
+            if info.time and moment > to_datetime(info.time):
                 now = text_of(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
             # Rows have times in microseconds. Removed revisions count if they may have been stored by then.

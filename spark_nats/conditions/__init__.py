@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
+from functools import partial
 
 
 class Transient(IntEnum):
@@ -116,3 +117,7 @@ class Condition:
         said = ConditionText(self.template.format(**kept))
         said.condition, said.parameters, said.hints, said.transient = self.code, kept, self.hints, self.transient
         return said
+
+
+passing = partial(Condition, transient=Transient.ALWAYS)
+"""Makes a condition that may pass without a repair."""

@@ -1,6 +1,6 @@
 """The conditions of the client: connecting, logging in, and lost connections."""
 
-from spark_nats.conditions import Condition, Hint, Transient
+from spark_nats.conditions import Condition, Hint, Transient, passing
 
 NO_SERVER = Condition("[NATS_NO_SERVER] no NATS server could be reached ({failures})")
 NO_LOGIN = Condition("[NATS_NO_LOGIN] no NATS server lets us in ({failures})", transient=Transient.ONCE_ESTABLISHED)
@@ -27,10 +27,8 @@ CERTIFICATE_NOT_VERIFIED = Condition(
 CERTIFICATE_NAME_INVALID = Condition(
     "[NATS_CERTIFICATE_NAME_INVALID] no certificate can be for the name {name!r}: {reason}", Hint.TRUST
 )
-TLS_FAILED = Condition("[NATS_TLS_FAILED] the TLS handshake failed: {reason}", transient=Transient.ALWAYS)
-TLS_TIMEOUT = Condition(
-    "[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s", transient=Transient.ALWAYS
-)
+TLS_FAILED = passing("[NATS_TLS_FAILED] the TLS handshake failed: {reason}")
+TLS_TIMEOUT = passing("[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s")
 WEBSOCKET_REFUSED = Condition(
     "[NATS_WEBSOCKET_REFUSED] answers the request for a WebSocket with {reason}",
     Hint.WEBSOCKET,
@@ -55,23 +53,15 @@ WEBSOCKET_NOT_INSTALLED = Condition(
     "[NATS_WEBSOCKET_NOT_INSTALLED] to connect through a WebSocket the package 'wsproto' is needed, on the driver and "
     'on every executor: install it with: pip install "spark-nats[websocket]"'
 )
-PROXY_UNREACHABLE = Condition(
-    "[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}", transient=Transient.ALWAYS
-)
+PROXY_UNREACHABLE = passing("[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}")
 PROXY_REFUSED = Condition("[NATS_PROXY_REFUSED] the proxy {proxy} does not connect to it: {reason}")
 PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Hint.PROXY)
-PROXY_TIMEOUT = Condition(
-    "[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s", transient=Transient.ALWAYS
-)
-INFO_TIMEOUT = Condition(
-    "[NATS_INFO_TIMEOUT] accepted the connection but sent no INFO in {timeout:g} s; {doubt}", transient=Transient.ALWAYS
-)
+PROXY_TIMEOUT = passing("[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s")
+INFO_TIMEOUT = passing("[NATS_INFO_TIMEOUT] accepted the connection but sent no INFO in {timeout:g} s; {doubt}")
 CLOSED_BEFORE_INFO = Condition(
     "[NATS_CLOSED_BEFORE_INFO] {reason} before INFO; {doubt}", transient=Transient.ONCE_ESTABLISHED
 )
-CONNECT_TIMEOUT = Condition(
-    "[NATS_CONNECT_TIMEOUT] did not answer CONNECT in {timeout:g} s", transient=Transient.ALWAYS
-)
+CONNECT_TIMEOUT = passing("[NATS_CONNECT_TIMEOUT] did not answer CONNECT in {timeout:g} s")
 NOTHING_TO_SIGN = Condition(
     "[NATS_NOTHING_TO_SIGN] the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
     Hint.CREDENTIALS,
@@ -93,30 +83,16 @@ SEED_INVALID = Condition(
 )
 PERMISSION_MISSING = Condition("[NATS_PERMISSION_MISSING] {server} refused: {reason}; the user lacks this permission")
 NOBODY_LISTENS = Condition("[NATS_NOBODY_LISTENS] nobody listens on {subject} at {server}")
-CONNECTION_BROKE = Condition(
-    "[NATS_CONNECTION_BROKE] the connection to {server} broke: {reason}", transient=Transient.ALWAYS
+CONNECTION_BROKE = passing("[NATS_CONNECTION_BROKE] the connection to {server} broke: {reason}")
+SERVER_CLOSED = passing("[NATS_SERVER_CLOSED] {server} closed the connection")
+SERVER_SILENT = passing(
+    "[NATS_SERVER_SILENT] {server} did not answer {pings} PINGs, {interval:g} s apart; the connection is given up"
 )
-SERVER_CLOSED = Condition("[NATS_SERVER_CLOSED] {server} closed the connection", transient=Transient.ALWAYS)
-SERVER_SILENT = Condition(
-    "[NATS_SERVER_SILENT] {server} did not answer {pings} PINGs, {interval:g} s apart; the connection is given up",
-    transient=Transient.ALWAYS,
-)
-PING_TIMEOUT = Condition(
-    "[NATS_PING_TIMEOUT] {server} did not answer PING in {timeout:g} s", transient=Transient.ALWAYS
-)
-CONNECTION_CLOSED = Condition(
-    "[NATS_CONNECTION_CLOSED] the connection to {server} is closed", transient=Transient.ALWAYS
-)
-SEND_TIMEOUT = Condition(
-    "[NATS_SEND_TIMEOUT] {server} took no data for {timeout:g} s; {bytes} bytes were not sent",
-    transient=Transient.ALWAYS,
-)
-REQUEST_TIMEOUT = Condition(
-    "[NATS_REQUEST_TIMEOUT] no answer from {server} to {subject} in {timeout:g} s", transient=Transient.ALWAYS
-)
-SERVER_SHUTTING_DOWN = Condition(
-    "[NATS_SERVER_SHUTTING_DOWN] {server} is shutting down (lame duck mode)", transient=Transient.ALWAYS
-)
+PING_TIMEOUT = passing("[NATS_PING_TIMEOUT] {server} did not answer PING in {timeout:g} s")
+CONNECTION_CLOSED = passing("[NATS_CONNECTION_CLOSED] the connection to {server} is closed")
+SEND_TIMEOUT = passing("[NATS_SEND_TIMEOUT] {server} took no data for {timeout:g} s; {bytes} bytes were not sent")
+REQUEST_TIMEOUT = passing("[NATS_REQUEST_TIMEOUT] no answer from {server} to {subject} in {timeout:g} s")
+SERVER_SHUTTING_DOWN = passing("[NATS_SERVER_SHUTTING_DOWN] {server} is shutting down (lame duck mode)")
 SERVER_ERROR = Condition("[NATS_SERVER_ERROR] {server} reported: {reason}")
 NOT_NATS = Condition("[NATS_NOT_NATS] {server} does not speak the NATS protocol: {reason}")
 TRYING_AGAIN = Condition("[NATS_TRYING_AGAIN] {what}: {reason}; trying again{limit}")

@@ -1,6 +1,6 @@
 """The conditions of streams, consumers and messages, and of the servers' answers."""
 
-from spark_nats.conditions import Condition, Hint, Transient
+from spark_nats.conditions import Condition, Hint, Transient, passing
 
 STREAM_NOT_FOUND = Condition("[NATS_STREAM_NOT_FOUND] the stream {stream!r} does not exist", Hint.CREATE_STREAM)
 STREAM_CANNOT_BE_MADE = Condition("[NATS_STREAM_CANNOT_BE_MADE] the stream {stream!r} cannot be created: {reason}")
@@ -17,31 +17,25 @@ BUCKET_UNAVAILABLE = Condition(
     "not shared with this account",
     transient=Transient.ONCE_ESTABLISHED,
 )
-NO_LEADER = Condition("[NATS_NO_LEADER] stream {stream!r} has no leader at the moment", transient=Transient.ALWAYS)
-LEADER_ALONE = Condition(
+NO_LEADER = passing("[NATS_NO_LEADER] stream {stream!r} has no leader at the moment")
+LEADER_ALONE = passing(
     "[NATS_LEADER_ALONE] the leader of stream {stream!r} has not heard from most of the others for {seconds:g} s, and "
-    "may not be the leader any more",
-    transient=Transient.ALWAYS,
+    "may not be the leader any more"
 )
-LOSS_DOUBTFUL = Condition(
-    "[NATS_LOSS_DOUBTFUL] {what}, according to a server that may not be up to date", transient=Transient.ALWAYS
-)
+LOSS_DOUBTFUL = passing("[NATS_LOSS_DOUBTFUL] {what}, according to a server that may not be up to date")
 NO_PLACE_FOR_CONSUMER = Condition(
     "[NATS_NO_PLACE_FOR_CONSUMER] stream {stream!r} has had its maximum number of consumers for {seconds:g} s "
     "({limit}); each task that reads needs one while it runs: raise the limit, or run fewer tasks at once ({reason}, "
     "{err_code})"
 )
-STOPPED_DELIVERING = Condition(
-    "[NATS_STOPPED_DELIVERING] stream {stream!r} stopped delivering at sequence {sequence}{before}: {reason}",
-    transient=Transient.ALWAYS,
+STOPPED_DELIVERING = passing(
+    "[NATS_STOPPED_DELIVERING] stream {stream!r} stopped delivering at sequence {sequence}{before}: {reason}"
 )
 READING_FAILED = Condition("[NATS_READING_FAILED] reading stream {stream!r} failed: {reason} ({code})")
 MESSAGE_TOO_LARGE = Condition(
     "[NATS_MESSAGE_TOO_LARGE] a message of stream {stream!r} after sequence {sequence} is larger than {bytes} bytes"
 )
-LISTING_CHANGES = Condition(
-    "[NATS_LISTING_CHANGES] {what} change faster than they can be listed", transient=Transient.ALWAYS
-)
+LISTING_CHANGES = passing("[NATS_LISTING_CHANGES] {what} change faster than they can be listed")
 STREAM_NAME_UNSUPPORTED = Condition(
     "[NATS_STREAM_NAME_UNSUPPORTED] the stream {stream!r} cannot be read: its name {violation}; exclude it from the "
     "pattern"
@@ -133,10 +127,8 @@ LEFT_BEFORE_CHECKPOINT = Condition(
     "deleted, or have the subjects changed? Begin with a new checkpoint to read them, or purge them if they are "
     "processed"
 )
-DURABLE_JUST_MADE = Condition(
-    "[NATS_DURABLE_JUST_MADE] {what} was just created by somebody else", transient=Transient.ALWAYS
-)
-DURABLE_JUST_DELETED = Condition("[NATS_DURABLE_JUST_DELETED] {what} was just deleted", transient=Transient.ALWAYS)
+DURABLE_JUST_MADE = passing("[NATS_DURABLE_JUST_MADE] {what} was just created by somebody else")
+DURABLE_JUST_DELETED = passing("[NATS_DURABLE_JUST_DELETED] {what} was just deleted")
 ROW_REFUSED = Condition("[NATS_ROW_REFUSED] stream {stream!r} refused row {row} (subject {subject!r}): {reason}")
 EVERY_ROW_REFUSED = Condition(
     "[NATS_EVERY_ROW_REFUSED] stream {stream!r} has refused every row for {seconds:g} s: {reason}"
@@ -160,19 +152,14 @@ BATCH_ANSWER_TO_NO_ROW = Condition(
     "[NATS_BATCH_ANSWER_TO_NO_ROW] stream {stream!r} was sent a batch, and an answer came that belongs to none of its "
     "rows"
 )
-IDS_NOT_SAID = Condition(
-    "[NATS_IDS_NOT_SAID] {server} did not say which message ids stream {stream!r} knows", transient=Transient.ALWAYS
-)
-IDS_NOT_SAID_NOW = Condition(
-    "[NATS_IDS_NOT_SAID_NOW] stream {stream!r} does not say at the moment which message ids it knows",
-    transient=Transient.ALWAYS,
+IDS_NOT_SAID = passing("[NATS_IDS_NOT_SAID] {server} did not say which message ids stream {stream!r} knows")
+IDS_NOT_SAID_NOW = passing(
+    "[NATS_IDS_NOT_SAID_NOW] stream {stream!r} does not say at the moment which message ids it knows"
 )
 BATCH_IDS_NOT_SAID = Condition(
     "[NATS_BATCH_IDS_NOT_SAID] stream {stream!r} has not said for {seconds:g} s which message ids it knows: {reason}"
 )
-BATCH_NOT_ANSWERED = Condition(
-    "[NATS_BATCH_NOT_ANSWERED] {server} has not answered a batch for {seconds:g} s", transient=Transient.ALWAYS
-)
+BATCH_NOT_ANSWERED = passing("[NATS_BATCH_NOT_ANSWERED] {server} has not answered a batch for {seconds:g} s")
 TARGET_MADE_AGAIN = Condition("[NATS_TARGET_MADE_AGAIN] stream {stream!r} was deleted and created again at {created}")
 VALUE_REFUSED = Condition(
     "[NATS_VALUE_REFUSED] bucket {bucket!r} does not accept a value of {bytes} bytes: {reason} ({code}, {err_code})"
@@ -188,9 +175,8 @@ BATCH_NOT_TAKEN = Condition(
 BATCH_STORED_UNKNOWN = Condition(
     "[NATS_BATCH_STORED_UNKNOWN] stream {stream!r} may have stored the batch, but this is unknown, since {reason}"
 )
-ANSWERED_BY_ANOTHER = Condition(
-    "[NATS_ANSWERED_BY_ANOTHER] something other than JetStream answered on {subject}: {answer}",
-    transient=Transient.ALWAYS,
+ANSWERED_BY_ANOTHER = passing(
+    "[NATS_ANSWERED_BY_ANOTHER] something other than JetStream answered on {subject}: {answer}"
 )
 ANSWER_INVALID = Condition("[NATS_ANSWER_INVALID] the server's answer to {request} is invalid: {reason}")
 ANSWER_FROM_BEFORE = Condition(

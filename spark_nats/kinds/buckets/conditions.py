@@ -1,6 +1,6 @@
 """The conditions of readers and writers of KV buckets."""
 
-from spark_nats.conditions import Condition, Hint, Transient
+from spark_nats.conditions import Condition, Hint, passing
 
 NO_SUCH_REVISION = Condition(
     "[NATS_NO_SUCH_REVISION] option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}"
@@ -11,20 +11,17 @@ MOMENT_TO_COME = Condition(
 MOMENT_BEFORE_BUCKET = Condition(
     "[NATS_MOMENT_BEFORE_BUCKET] option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}"
 )
-NO_CONSUMER_AT_LEADER = Condition(
-    "[NATS_NO_CONSUMER_AT_LEADER] none of {consumers} consumers of stream {stream!r} was placed at its leader, "
-    "{leader}",
-    transient=Transient.ALWAYS,
+NO_CONSUMER_AT_LEADER = passing(
+    "[NATS_NO_CONSUMER_AT_LEADER] none of {consumers} consumers of stream {stream!r} was placed at its leader, {leader}"
 )
 DELETED_WHILE_READ = Condition("[NATS_DELETED_WHILE_READ] the stream {stream!r} was deleted while it was read")
 MADE_AGAIN_WHILE_READ = Condition(
     "[NATS_MADE_AGAIN_WHILE_READ] the stream {stream!r} was deleted and created again at {created} while it was read"
 )
-KEYS_MOVE_ON = Condition("[NATS_KEYS_MOVE_ON] {keys} keys of {stream!r} keep changing", transient=Transient.ALWAYS)
-NO_MOMENT = Condition(
+KEYS_MOVE_ON = passing("[NATS_KEYS_MOVE_ON] {keys} keys of {stream!r} keep changing")
+NO_MOMENT = passing(
     "[NATS_NO_MOMENT] {parts} attempts to read the bucket {bucket!r} at one moment failed: it is written to faster "
-    "than it can be read",
-    transient=Transient.ALWAYS,
+    "than it can be read"
 )
 REVISION_NOT_KEPT = Condition(
     "[NATS_REVISION_NOT_KEPT] the bucket {bucket!r} no longer keeps revision {revision}, so it is not known what its "

@@ -77,23 +77,19 @@ class ConditionText(str):
     transient: Transient
 
     @property
-    def with_code(self) -> ConditionText:
+    def with_code(self) -> str:
         """The sentence with the code before it, in brackets; the same sentence when it has the code already."""
         before = f"[{self.condition}] "
-        return self if self.startswith(before) else _with_text(before + self, self)
-
-
-def _with_text(text: str, same: ConditionText) -> ConditionText:
-    said = ConditionText(text)
-    vars(said).update(vars(same))
-    return said
+        return self if self.startswith(before) else with_text(self, before + self)
 
 
 def with_text(said: str, text: str) -> str:
     """Return ``text`` with the condition of ``said``; unchanged when ``said`` has none or ``text`` has its own."""
-    if isinstance(said, ConditionText) and not isinstance(text, ConditionText):
-        return _with_text(text, said)
-    return text
+    if not isinstance(said, ConditionText) or isinstance(text, ConditionText):
+        return text
+    found = ConditionText(text)
+    vars(found).update(vars(said))
+    return found
 
 
 class Condition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from spark_nats.conditions import ConditionText
 from spark_nats.conditions.options import PATH_UNUSED
@@ -19,8 +19,6 @@ _POSITION = (
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of creating a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options to its readers; {VIEW}"
-_TABLES_OWN = ("provider", "owner")
-_OF_TABLES = "option."  # prefix under which Spark passes the options of a table a second time
 _SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
 
 # By option name in lower case. Options of Spark's Kafka connector with the same meaning here have the same name here.
@@ -46,7 +44,6 @@ _HINTS = {
     "nkeyseed": _SHOWN.format("nkeySeed"),
     **dict.fromkeys(("tlskey", "tlskeypem"), _SHOWN.format("tlsKey")),
     "credentials": _SHOWN.format("credentials"),
-    **dict.fromkeys(_TABLES_OWN, _TABLE),
 }
 _OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
 _OF_CONNECTOR = "that is one of nats-spark-connector's; see Coming from nats-spark-connector, in the documentation"
@@ -62,7 +59,7 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
     lower = name.lower()
     if lower in _HINTS:
         return _HINTS[lower]
-    if lower.startswith(_OF_TABLES):
+    if is_of_a_table(name):
         return _TABLE
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
@@ -72,9 +69,10 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
     return f"did you mean '{known[near[0]].name}'?" if near else "`spark-nats options` lists them"
 
 
-def of_a_table(names: Iterable[str]) -> str | None:
-    """Return an option that Spark sets only when it creates a table; None when there is none."""
-    return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
+def is_of_a_table(name: str) -> bool:
+    """Return whether Spark sets an option only when it creates a table."""
+    # Spark passes the options of a table a second time, with a prefix.
+    return name.lower() in ("provider", "owner") or name.lower().startswith("option.")
 
 
 def instead_of_path(path: str) -> ConditionText:

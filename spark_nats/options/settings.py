@@ -16,7 +16,7 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
-from spark_nats.options.nearest import hint, instead_of_path, of_a_table
+from spark_nats.options.nearest import hint, instead_of_path, is_of_a_table
 from spark_nats.options.option import Option, options_of, value_of, values_of
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
@@ -60,10 +60,9 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
             another one, whatever the kind of the query.
     """
     given: dict[str, Any] = {}
-    if (name := of_a_table(options)) is not None:  # before any other error
-        raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
-    for name, value in options.items():
+    for name in sorted(options, key=is_of_a_table, reverse=True):  # a table is an error before any other
         option = known.get(name.lower())
+        value = options[name]
         if option is not None:
             given[option.name] = value_of(option.name, value, option.read)
         elif name.lower() in ("path", "paths"):

@@ -17,7 +17,7 @@ from spark_nats.client.dialing import connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
 from spark_nats.commands.conditions import MAY_NOT_ASK, PATTERN_MATCHES_NONE
-from spark_nats.commands.permissions import Ability, Needs, Rights, needs_of_bucket, needs_of_core, needs_of_stream
+from spark_nats.commands.permissions import Ability, Rights, needs_of_bucket, needs_of_stream
 from spark_nats.commands.report import MISSING, ROUND_TRIPS, Report, ServerReached, StreamChecked
 from spark_nats.errors import (
     NatsConnectionError,
@@ -105,7 +105,7 @@ class _Check:
 
     def run(self) -> Report:
         server = self._server()
-        hears = Rights(self._connection, None, self._prefix).ability(READ, Needs(subscribe=(self._inbox,)))
+        hears = Rights(self._connection, None, self._prefix).ability(READ, subscribe=(self._inbox,))
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
@@ -129,7 +129,9 @@ class _Check:
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
         )
-        core = needs_of_core(self._subjects) if self._subjects and not self._chosen else {}
+        core: tuple[Ability, ...] = ()
+        if self._subjects and not self._chosen:
+            core = (rights.ability(READ, subscribe=self._subjects), rights.ability(WRITE, publish=self._subjects))
         return Report(
             server,
             user,
@@ -138,7 +140,7 @@ class _Check:
             account,
             tuple(self._problems),
             streams,
-            tuple(rights.ability(activity, needs) for activity, needs in core.items()),
+            core,
             self._retry_timeout,
             self._chosen,
         )
@@ -244,10 +246,11 @@ class _Check:
             abilities = tuple(
                 rights.ability(
                     activity,
-                    Needs(wanted, (self._inbox,)),
+                    publish,
+                    (self._inbox,),
                     MISSING if missing and activity != CREATE else _obstacle(self._js, activity, known, state),
                 )
-                for activity, wanted in needs.items()
+                for activity, publish in needs.items()
             )
         if known is None:
             return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities, missing=missing)

@@ -17,14 +17,6 @@ from spark_nats.protocol.users import UserInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """Subjects and wildcards that a user must be allowed to use."""
-
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Ability:
     """Whether a user may do something."""
 
@@ -109,11 +101,6 @@ def _reading(prefix: str, stream: str) -> tuple[str, ...]:
     return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
 
 
-def needs_of_core(subjects: Sequence[str]) -> dict[str, Needs]:
-    """Return what reading and writing subjects of core NATS need."""
-    return {READ: Needs(subscribe=tuple(subjects)), WRITE: Needs(publish=tuple(subjects))}
-
-
 _HARMLESS = (
     Api.STREAM_INFO,
     Api.STREAM_NAMES,
@@ -148,14 +135,16 @@ class Rights:
         self._prefix = prefix
         self._tried: dict[tuple[str, str], bool] = {}
 
-    def ability(self, activity: str, needs: Needs, obstacle: str = "") -> Ability:
-        """Return whether the user may do something that has these needs.
+    def ability(
+        self, activity: str, publish: Sequence[str] = (), subscribe: Sequence[str] = (), obstacle: str = ""
+    ) -> Ability:
+        """Return whether the user may do something that publishes and subscribes to these subjects and wildcards.
 
         Raises:
             NatsError: the connection failed.
         """
-        found = [(f"publish to {subject}", self._may_publish(subject)) for subject in needs.publish]
-        found += [(f"subscribe to {subject}", self._may_subscribe(subject)) for subject in needs.subscribe]
+        found = [(f"publish to {subject}", self._may_publish(subject)) for subject in publish]
+        found += [(f"subscribe to {subject}", self._may_subscribe(subject)) for subject in subscribe]
         lacks = tuple(what for what, may in found if may is False)
         unknown = tuple(what for what, may in found if may is None)
         possible = False if lacks or obstacle else None if unknown else True

@@ -69,11 +69,11 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
             raise OptionError(instead_of_path(value))
         elif name.lower() not in SPARKS_OWN:
             raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
-    _check_contradictions(given, known)
-    values = given
-    if "context" in given:
-        values = {**given, **_of_context(given)}
-        _check_contradictions(values, known)
+    values = {**given, **_of_context(given)} if "context" in given else given
+    for name in values:
+        for other in known[name.lower()].excludes:
+            if other in values:
+                raise OptionError(OPTIONS_CONTRADICT(option=other, other=name))
     for name in values:
         needed = known[name.lower()].needs
         if needed and not any(other in values for other in needed):
@@ -109,13 +109,6 @@ def options_of_urls(urls: str) -> dict[str, str]:
         raise ValueError("log in in different ways; give every server the same user and password, or the same token")
     named = {"user": login.user, "password": login.password, "token": login.token}
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
-
-
-def _check_contradictions(given: Mapping[str, Any], known: Known) -> None:
-    for name in given:
-        for other in known[name.lower()].excludes:
-            if other in given:
-                raise OptionError(OPTIONS_CONTRADICT(option=other, other=name))
 
 
 def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:

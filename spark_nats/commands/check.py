@@ -39,7 +39,7 @@ from spark_nats.kinds.queries import refuse_unsuited
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.hints import naming_options
-from spark_nats.options.option import options_of, value_of
+from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
@@ -99,7 +99,7 @@ class _Check:
         subject = given.get("subject")
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._retry_timeout = settings.retries.timeout
-        self._state_bucket = str(options_of(WriteOptions)["state_bucket"].value(given, streaming=True))
+        self._state_bucket = str(WriteOptions.options["state_bucket"].value(given, streaming=True))
         self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no new message of the streams can have
         self._problems: list[str] = []
 

@@ -19,7 +19,7 @@ from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.options import settings
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.nearest import VIEW
-from spark_nats.options.option import Option, options_of, values_of
+from spark_nats.options.option import Option, values_of
 from spark_nats.options.query import Query
 from spark_nats.options.settings import Settings
 
@@ -38,12 +38,12 @@ class Documented(NamedTuple):
 def documented() -> dict[str, Documented]:
     """Return all options by their names in lower case: first those of the connection, last those of core NATS."""
     found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
-    for row in options_of(Connecting).values():
+    for row in Connecting.options.values():
         found[row.name] = [(row, None, writing, True) for writing in (False, True)]
     for kind in (*KINDS[1:], KINDS[0]):
         for writing, streaming in MODES:
             if use := kind.operation(writing, streaming):
-                for row in options_of(use.options).values():
+                for row in use.options.options.values():
                     if row.streaming in (None, streaming):
                         found[row.name].append((row, kind, writing, streaming))
     return {name.lower(): _documented(rows) for name, rows in found.items()}

@@ -7,11 +7,9 @@ A call of :func:`option` has the type of the value in a query, so types are chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from inspect import get_annotations
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, replace
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from spark_nats.conditions.options import INVALID_OPTION
 from spark_nats.errors import OptionError
@@ -57,12 +55,22 @@ class Group:
 
     Attributes:
         section: the heading in the documentation for the options that the class itself declares.
+        options: the options of the class and of its base classes, by the names of their fields.
     """
 
     section = ""
+    options: Mapping[str, Option] = {}
 
     def __init_subclass__(cls, section: str = "") -> None:
         cls.section = section or cls.section
+        found: dict[str, Option] = {}
+        for base in reversed(cls.__mro__[1:]):  # the order of a dataclass's fields
+            found |= getattr(base, "options", {})
+        for name, each in vars(cls).items():
+            if isinstance(each, Field):
+                row: Option = each.metadata[_OPTION]
+                found[name] = replace(row, name=row.name or _camel_case(name), section=row.section or cls.section)
+        cls.options = found
 
 
 class _Others(TypedDict, total=False):
@@ -94,24 +102,7 @@ def option(read: Callable[[str], Any], meaning: str, **others: Any) -> Any:
 _OPTION = "option"
 
 
-def options_of(group: type[Any]) -> dict[str, Option]:
-    """Return the options of a dataclass, by the names of its fields."""
-    return _options_of(cast(Hashable, group))
-
-
-@cache
-def _options_of(group: Any) -> dict[str, Option]:
-    found = {}
-    for each in fields(group):
-        if _OPTION in each.metadata:
-            row: Option = each.metadata[_OPTION]
-            declares = next(base for base in group.__mro__ if each.name in get_annotations(base))
-            section = row.section or declares.section
-            found[each.name] = replace(row, name=row.name or _camel_case(each.name), section=section)
-    return found
-
-
-def values_of(group: type[Any], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
+def values_of(group: type[Group], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
     """Return the values of the options of a dataclass, by the names of its fields.
 
     Args:
@@ -119,12 +110,12 @@ def values_of(group: type[Any], given: Mapping[str, Any], streaming: bool = True
         given: values that were set, by the names of options.
         streaming: whether the query is a streaming query; defaults depend on it.
     """
-    return {field: row.value(given, streaming) for field, row in options_of(group).items()}
+    return {field: row.value(given, streaming) for field, row in group.options.items()}
 
 
-def names_of(group: type[Any], streaming: bool) -> set[str]:
+def names_of(group: type[Group], streaming: bool) -> set[str]:
     """Return the names of the options of a dataclass for streaming, or for batches."""
-    return {row.name for row in options_of(group).values() if row.streaming in (None, streaming)}
+    return {row.name for row in group.options.values() if row.streaming in (None, streaming)}
 
 
 def _camel_case(name: str) -> str:

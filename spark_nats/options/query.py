@@ -15,7 +15,7 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.conditions.options import MORE_THAN_MOST, OFFSETS_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
-from spark_nats.options.option import Group, option, options_of
+from spark_nats.options.option import Group, option
 from spark_nats.options.values import LATEST, Offsets
 from spark_nats.protocol.api import API_PREFIX
 
@@ -59,7 +59,7 @@ class Query(Group):
         mine: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)} | others
         known = {each.name: mine[each.name] for each in fields(other) if each.name in mine}
         rows: dict[str, Any] = {
-            name: row.value({}, self.streaming) for name, row in options_of(other).items() if name not in known
+            name: row.value({}, self.streaming) for name, row in other.options.items() if name not in known
         }
         return other(**known, **rows)
 
@@ -68,13 +68,13 @@ class Query(Group):
 class JetStreamQuery(Query, section="Connecting"):
     """The options of a query that uses JetStream."""
 
-    domain: str | None = option(values.read_name, "JetStream domain in which the streams are")
     api_prefix: str = option(
         values.read_tokens,
         "subject prefix of the JetStream API, instead of `domain`",
         default=API_PREFIX,
         excludes=("domain",),
     )
+    domain: str | None = option(values.read_name, "JetStream domain in which the streams are")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

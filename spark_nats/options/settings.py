@@ -17,16 +17,14 @@ from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, 
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
 from spark_nats.options.nearest import hint, instead_of_path, is_of_a_table
-from spark_nats.options.option import Option, options_of, value_of, values_of
+from spark_nats.options.option import Option, value_of, values_of
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
 
 Known = Mapping[str, Option]
 """The options that may be set, by their names in lower case."""
 
-CONNECTION: Known = {
-    row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in options_of(group).values()
-}
+CONNECTION: Known = {row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in group.options.values()}
 """The options of a connection, for any purpose."""
 
 TOGETHER = ((*LOGINS, "password"), AUTHORITIES, (*CERTIFICATES, *KEYS), ("domain", "apiPrefix"))
@@ -92,7 +90,7 @@ def connection_options(**options: str) -> ConnectionOptions:
     Raises:
         OptionError: an option is unknown, is not about the connection, has an invalid value, or contradicts another.
     """
-    return parse(options, {**CONNECTION, **options_of(Echo)}).connection
+    return parse(options, {**CONNECTION, **Echo.options}).connection
 
 
 def options_of_urls(urls: str) -> dict[str, str]:

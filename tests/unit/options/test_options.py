@@ -19,7 +19,6 @@ from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.connecting import Connecting
-from spark_nats.options.option import options_of
 from spark_nats.options.query import Triggers
 from spark_nats.options.settings import TOGETHER
 from spark_nats.options.values import StreamOffset
@@ -679,13 +678,13 @@ def test_rows_are_not_written_as_messages_to_an_object_store():
 
 
 def test_an_option_is_named_as_its_field_unless_it_says_otherwise():
-    assert options_of(WriteOptions)["max_in_flight"].name == "maxInFlight"
-    assert options_of(Triggers)["max_offsets"].name == "maxOffsetsPerTrigger"
+    assert WriteOptions.options["max_in_flight"].name == "maxInFlight"
+    assert Triggers.options["max_offsets"].name == "maxOffsetsPerTrigger"
     assert len(documented()) == 83
 
 
 def test_what_does_not_go_together_is_said_of_options_that_there_are():
-    rows = [row for group in GROUPS for row in options_of(group).values()]
+    rows = [row for group in GROUPS for row in group.options.values()]
     named = {name for row in rows for name in (*row.needs, *row.excludes)} | set(sum(TOGETHER, ()))
     assert {documented()[name.lower()].option.name for name in named} == named
 
@@ -693,7 +692,7 @@ def test_what_does_not_go_together_is_said_of_options_that_there_are():
 def test_an_option_of_several_kinds_is_one():
     """It is read in the same way, means the same, and stands in one section."""
     for group in GROUPS:
-        for row in options_of(group).values():
+        for row in group.options.values():
             same = documented()[row.name.lower()].option
             assert (row.read, row.meaning, row.section) == (same.read, same.meaning, same.section)
 
@@ -741,13 +740,13 @@ def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
         name: dataclasses.replace(
             row, batch_default=None, default=others.get(row.default, "7" if row.default.isdigit() else "7s")
         )
-        for name, row in options_of(use.options).items()
+        for name, row in use.options.options.items()
         if name in ("min_partitions", "max_in_flight", "ack_timeout", "read_timeout", "ignore_deletes", "peek")
         and row.streaming in (None, streaming)
     }
     before = parsed(kind, writing, streaming)
     for name, row in rows.items():
-        monkeypatch.setitem(options_of(use.options), name, row)
+        monkeypatch.setitem(use.options.options, name, row)
     after = parsed(kind, writing, streaming)
     for name, row in rows.items():
         assert getattr(before, name) != getattr(after, name) == row.read(row.default), name

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
-from spark_nats.protocol.documents import sequence_at, string_at, time_at
+from spark_nats.protocol.documents import parse_object, sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
 from spark_nats.protocol.short_entries import from_text
 from spark_nats.protocol.stream_configs import RequestedConfig, check_type, read_config, read_time
@@ -150,10 +149,9 @@ def _shown(milliseconds: int) -> str:
 
 def _object_in(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_object(text)
+    except ValueError:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def read_offsets(text: str) -> Offsets:

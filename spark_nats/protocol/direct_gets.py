@@ -12,9 +12,12 @@ guards the cost.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats.conditions.jetstream import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
 from spark_nats.errors import ProtocolError
@@ -23,14 +26,13 @@ from spark_nats.protocol.documents import nanoseconds_of
 from spark_nats.protocol.headers import VERSION
 from spark_nats.protocol.messages import Messages, Span
 
-_CR, _LF, _T, _Z = b"\r\nTZ"
+_LF, _T, _COLON = b"\nT:"
 _STREAM, _SUBJECT, _SEQUENCE, _TIME, _PENDING, _PREVIOUS = (
     f"Nats-{name}: ".encode()
     for name in ("Stream", "Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence")
 )
 _ADDED_LINES = 7  # with the empty one that closes the block
-_SECONDS = 19  # characters of a time before its fraction
-_DIGITS = np.array([i for i, character in enumerate("0000-00-00T00:00:00") if character == "0"])
+_NANOSECONDS = pa.timestamp("ns", "UTC")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,16 +57,12 @@ class DirectGetReplies:
         """Return the name of another stream that answered instead of this one; None when there is none."""
         if not len(self):
             return None
-        line = _STREAM + stream.encode() + b"\r"
-        start, end = self.streams
-        begin = end - len(line)  # counted from the end: the message's last own header may lack its CRLF
-        named = begin >= 0
-        for i, word in bytecolumns.words_of(line):
-            named &= bytecolumns.load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
+        lines = bytecolumns.gather(self.data, *self.streams)
+        # Only the end is compared: the message's last own header may lack its CRLF.
+        named = bytecolumns.flags_of(pc.ends_with(lines, _STREAM + stream.encode() + b"\r"))
         if named.all():
             return None
-        i = int(np.argmin(named))
-        said = self.data[start[i] : end[i]].tobytes().rpartition(_STREAM)[2]
+        said: bytes = lines[int(np.argmin(named))].as_py().rpartition(_STREAM)[2]
         return said.rstrip(b"\r").decode("utf-8", "backslashreplace")
 
     def last(self) -> tuple[int, int]:
@@ -73,7 +71,7 @@ class DirectGetReplies:
         ProtocolError when the time is invalid.
         """
         text = self.data[self.times.start[-1] : self.times.end[-1]].tobytes()
-        time = nanoseconds_of(text.decode("ascii", "replace"))  # quicker for a single time
+        time = _nanoseconds(text)  # quicker for a single time
         if time is None:
             raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=text[:40]))
         return int(self.sequences[-1]), time
@@ -83,8 +81,16 @@ class DirectGetReplies:
         return self.sequences
 
     def timestamps(self) -> bytecolumns.Positions:
-        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError only for a wrong form."""
-        return _nanoseconds(self.data, *self.times)
+        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when a time is invalid."""
+        start = self.times.start
+        texts = bytecolumns.gather(self.data, *self.times)
+        # Arrow would also take a blank for the T, and a time without seconds.
+        right = (self.data[start + 10] == _T) & (self.data[start + 16] == _COLON)
+        with contextlib.suppress(pa.ArrowInvalid):
+            if right.all():
+                return bytecolumns.values_of(texts.view(pa.string()).cast(_NANOSECONDS).view(pa.int64()))
+        wrong = next((text for text in texts.to_pylist() if _nanoseconds(text) is None), texts[0].as_py())
+        raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=wrong[:40]))
 
 
 def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
@@ -146,38 +152,5 @@ def _value(
     return lines.at(end - 1) + 1 + len(name), lines.at(end) - 1
 
 
-def _nanoseconds(
-    data: bytecolumns.Bytes, start: bytecolumns.Positions, end: bytecolumns.Positions
-) -> bytecolumns.Positions:
-    """Parse times in RFC 3339, in UTC, with up to nine digits after the point."""
-    if len(start) == 0:
-        return np.empty(0, np.int64)
-    last = end - 1
-    fraction = last - start - _SECONDS  # with the point
-    right = (data[last] == _Z) & (fraction >= 0) & (fraction != 1) & (fraction <= 10)
-    if right.all():
-        # Adjacent messages mostly share the second, which is parsed once.
-        words = [bytecolumns.load_words(data, start + i) for i in (0, 8, _SECONDS - 8)]
-        changed = np.ones(len(start), np.bool_)
-        changed[1:] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
-        digits = data[start[changed, np.newaxis] + _DIGITS].astype(np.int64) - ord("0")
-        right &= ((digits >= 0) & (digits <= 9)).all() & (data[start + 10] == _T)
-        seconds = _seconds(*np.split(digits, [4, 6, 8, 10, 12], axis=1))[np.cumsum(changed) - 1]
-        value, valid = bytecolumns.decimals(data, start + _SECONDS + 1, np.maximum(last, start + _SECONDS + 1))
-        right &= valid | (fraction == 0)
-        if right.all():
-            scale = 10 ** (9 - np.maximum(fraction - 1, 0))
-            found: bytecolumns.Positions = seconds * 1_000_000_000 + np.where(fraction > 0, value * scale, 0)
-            return found
-    i = int(np.argmin(right))
-    raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=data[start[i] : end[i]].tobytes()[:40]))
-
-
-def _seconds(*parts: bytecolumns.Positions) -> bytecolumns.Positions:
-    """Return seconds since 1970 from the digits of year, month, day, hour, minute and second."""
-    year, month, day, hour, minute, second = (
-        part @ (10 ** np.arange(part.shape[1] - 1, -1, -1, dtype=np.int64)) for part in parts
-    )
-    dates = ((year - 1970) * 12 + month - 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    seconds: bytecolumns.Positions = (((dates + day - 1) * 24 + hour) * 60 + minute) * 60 + second
-    return seconds
+def _nanoseconds(time: bytes) -> int | None:
+    return nanoseconds_of(time.decode("ascii", "replace"))

@@ -149,6 +149,9 @@ def test_a_sequence_that_is_no_number_is_refused(old: bytes, new: bytes) -> None
         "2026-01-01T00:00:00.xZ",
         "x026-01-01T00:00:00Z",
         "2026-01-01T00:00:00.1234567890Z",
+        "2026-01-01T00:00Z",
+        "2026-02-30T00:00:00Z",
+        "9999-12-31T00:00:00Z",
     ],
 )
 def test_a_time_that_is_none_is_refused(time: str) -> None:

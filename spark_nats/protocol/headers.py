@@ -54,7 +54,7 @@ _MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 29
 _INCREMENT = r"^[+-]?[0-9]+$"
 MAX_QUOTED = 40  # characters of an invalid value that an error quotes
 _MANY_HEADERS = 16  # of one message
-_CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
+_CR, _LF, _COLON, _SPACE = b"\r\n: "
 _NAME_BYTE = np.zeros(256, np.bool_)
 _NAME_BYTE[33:127] = True
 _NAME_BYTE[_COLON] = False
@@ -130,7 +130,10 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
 
     names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
-    values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, *_strip(data, colon + 1, end)))
+    start = colon + 1 + (data[colon + 1] == _SPACE)  # nearly always one space, and nothing else
+    values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, start, end))
+    if ((data[start] <= _SPACE) | (data[end - 1] <= _SPACE)).any():
+        values = pc.ascii_trim(values, characters=" \t")
     replaced = np.union1d(row[odd_names], row[odd_values])
     if _any_repeats(row, _name_hashes(names)):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
@@ -161,24 +164,6 @@ def _first_in_each(
     nearest = np.searchsorted(position, start)
     found = np.append(position, end[-1:])[np.minimum(nearest, len(position))]
     return np.where((nearest < len(position)) & (found < end), found, -1)
-
-
-def _strip(
-    data: bytecolumns.Bytes, start: bytecolumns.Positions, end: bytecolumns.Positions
-) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
-    """Move both ends of each span inwards past spaces and tabs; every span stands between bytes that are neither."""
-
-    def blank(position: bytecolumns.Positions) -> bytecolumns.Mask:
-        byte = data[position]
-        found: bytecolumns.Mask = (byte == _SPACE) | (byte == _TAB)
-        return found
-
-    start = start + blank(start)  # nearly always one space, and nothing else
-    if (blank(start) | (blank(end - 1) & (end > start))).any():
-        solid = np.flatnonzero((data != _SPACE) & (data != _TAB))
-        start = solid[np.searchsorted(solid, start)]
-        end = np.maximum(start, solid[np.searchsorted(solid, end) - 1] + 1)
-    return start, end
 
 
 def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:

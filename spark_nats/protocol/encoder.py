@@ -13,7 +13,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import byte_strings
+from spark_nats.protocol.bytecolumns import byte_strings, packed
 
 _BINARY = pa.binary()
 _PUB, _HPUB, _NOTHING, _BLANK, _CRLF = byte_strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
@@ -53,7 +53,8 @@ def encode_messages(
             sizes = pc.if_else(present, sizes, _text(size))
             block = pc.fill_null(block, _NOTHING)
         pieces = [operation, *subject_and_reply, sizes, _CRLF, block, payloads, _CRLF]
-    return _data(pc.binary_join_element_wise(*pieces, _NOTHING))
+    wire, _ = packed(pc.binary_join_element_wise(*pieces, _NOTHING))
+    return pa.py_buffer(wire)
 
 
 def encode_message(subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> bytes:
@@ -67,13 +68,3 @@ def encode_message(subject: str, payload: bytes, reply: str | None = None, heade
 
 def _text(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.string()).cast(_BINARY)
-
-
-def _data(array: pa.BinaryArray) -> pa.Buffer:
-    """Return the bytes of all elements, one after another."""
-    _, offsets, data = array.buffers()
-    if len(array) == 0 or data is None:
-        return pa.py_buffer(b"")
-    first, last = array.offset, array.offset + len(array)
-    bounds = memoryview(offsets).cast("i")
-    return data.slice(bounds[first], bounds[last] - bounds[first])

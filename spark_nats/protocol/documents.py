@@ -8,7 +8,9 @@ import json
 import re
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 REPLACED = "\ufffd"  # replaces bytes that are not UTF-8 in text
 MAX_INTEGER = 2**64 - 1  # largest number that is accepted from a server, which counts in 64 bits
@@ -105,18 +107,12 @@ def positive_at(document: Any, *path: str) -> int | None:
 
 def boolean_at(document: Any, *path: str) -> bool:
     """Return true or false."""
-    value = value_at(document, *path)
-    if not isinstance(value, bool):
-        raise _wrong(path, "neither true nor false")
-    return value
+    return _checked(bool, value_at(document, *path), path, "neither true nor false")
 
 
 def string_at(document: Any, *path: str) -> str:
     """Return a string."""
-    value = value_at(document, *path)
-    if not isinstance(value, str):
-        raise _wrong(path, "not a text")
-    return value
+    return _checked(str, value_at(document, *path), path, "not a text")
 
 
 def strings_at(document: Any, *path: str) -> tuple[str, ...]:
@@ -131,18 +127,12 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
 
 def list_at(document: Any, *path: str) -> list[Any]:
     """Return a list; empty when the value is null, missing, or false in Python, such as 0."""
-    value = value_at(document, *path) or []
-    if not isinstance(value, list):
-        raise _wrong(path, "no list")
-    return value
+    return _checked(list, value_at(document, *path) or [], path, "no list")
 
 
 def object_at(document: Any, *path: str) -> dict[str, Any]:
     """Return an object; empty when the value is null, missing, or false in Python, such as 0."""
-    value = value_at(document, *path) or {}
-    if not isinstance(value, dict):
-        raise _wrong(path, "no object")
-    return value
+    return _checked(dict, value_at(document, *path) or {}, path, "no object")
 
 
 def text_at(document: Any, *path: str) -> str | None:
@@ -183,6 +173,12 @@ def value_at(document: Any, *path: str) -> Any:
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
+
+
+def _checked(kind: type[T], value: Any, path: tuple[str, ...], what: str) -> T:
+    if not isinstance(value, kind):
+        raise _wrong(path, what)
+    return value
 
 
 def _wrong(path: tuple[str, ...], what: str) -> ValueError:

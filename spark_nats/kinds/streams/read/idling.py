@@ -190,31 +190,18 @@ class Idling:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Connection]:
-        """Lend a connection for a look: the watch's, if there is one."""
-        connection = self._connection()
-        if connection is None:
+        """Lend a connection for a look: the watch's, if there is one that works."""
+        if self._watch is not None and not _works(self._watch.js.connection):
+            self._give_up(UNSURE_FOR)
+        if self._watch is None:
             with borrow(self._options.connection, waits=False) as connection:
                 yield connection
             return
         try:
-            yield connection
+            yield self._watch.js.connection
         except BaseException:
             self._give_up(UNSURE_FOR)
             raise
-
-    def _connection(self) -> Connection | None:
-        """Return the watch's connection, if there is one that works."""
-        if self._watch is None:
-            return None
-        connection = self._watch.js.connection
-        try:
-            connection.check()
-            if not connection.lame_duck:
-                return connection
-        except NatsError as error:
-            logger.debug("the connection of a watch is lost: %s", error)
-        self._give_up(UNSURE_FOR)
-        return None
 
     def _give_up(self, seconds: float) -> None:
         """Close the watch, and do without one for ``seconds``."""
@@ -227,3 +214,13 @@ class Idling:
     def close(self) -> None:
         """Delete the consumers, and close the connection."""
         self._give_up(0.0)
+
+
+def _works(connection: Connection) -> bool:
+    """Tell whether the connection of a watch is there, and its server stays."""
+    try:
+        connection.check()
+    except NatsError as error:
+        logger.debug("the connection of a watch is lost: %s", error)
+        return False
+    return not connection.lame_duck

@@ -55,8 +55,6 @@ class DirectGetReplies:
 
     def other_stream(self, stream: str) -> str | None:
         """Return the name of another stream that answered instead of this one; None when there is none."""
-        if not len(self):
-            return None
         lines = bytecolumns.gather(self.data, *self.streams)
         # Only the end is compared: the message's last own header may lack its CRLF.
         named = bytecolumns.flags_of(pc.ends_with(lines, _STREAM + stream.encode() + b"\r"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from spark_nats.client.choosing import avoid, in_order, note_reached
 from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.transport import reason_of
 from spark_nats.conditions import Hint, Transient
-from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
+from spark_nats.conditions.client import NO_LOGIN, NO_SERVER
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 
 
@@ -24,12 +22,12 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     Raises:
         AuthorizationError: a server refused the credentials, and no other server could be reached or accepted them.
         NatsConnectionError: no server could be reached, or all that were reached failed in the handshake.
-        NatsError: the URL of a server is that of a WebSocket, and the package ``wsproto`` is missing.
+        NatsError: the URL of a server is that of a WebSocket, and a package for it is missing.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
     servers = in_order(options, lost)
-    if any(server.path is not None for server in servers) and not find_spec("wsproto"):
-        raise NatsError(WEBSOCKET_NOT_INSTALLED())
+    if options.opening and any(server.path is not None for server in servers):
+        options.opening()  # raises the error if a package is missing
     for server in servers:
         try:
             connection = Connection(server, options)

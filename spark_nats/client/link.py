@@ -39,6 +39,10 @@ from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
+_DOUBT = (
+    "is {port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and does it expect TLS "
+    "first, or a WebSocket (ws:// or wss://)?"
+)
 _REASON_WAIT = 0.2  # seconds to wait for the server's reason after a failed send
 _MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
 
@@ -49,7 +53,7 @@ class Link:
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
         self.server = server
         self.options = options
-        self._through_websocket = server.path is not None
+        self._opening = options.opening() if options.opening and server.path is not None else None
         self._credentials = server.credentials or options.credentials
         self.closed = False
         self.lame_duck = False
@@ -81,19 +85,16 @@ class Link:
     # Handshake
 
     def _handshake(self, deadline: float) -> None:
-        tls = self.options.tls
-        asked = tls is not None or self.server.tls
-        if (tls and tls.handshake_first) or (asked and self._through_websocket):
-            self._start_tls(tls or TlsOptions(), deadline)
-        if self._through_websocket:
-            from spark_nats.client.websocket import start_websocket  # needs an optional package
-
-            start_websocket(self._transport, self.server, self.options, deadline)
+        tls = self.options.tls or (TlsOptions() if self.server.tls else None)
+        if tls and (tls.handshake_first or self._opening):
+            self._start_tls(tls, deadline)
+        if self._opening:
+            self._opening.start(self._transport, self.server, self.options.connect_timeout, deadline)
         self._await_greeting(deadline)
-        if not (self._transport.encrypted or self._through_websocket):
-            if asked and not (self.info.tls_required or self.info.tls_available):
+        if not (self._transport.encrypted or self._opening):
+            if tls and not (self.info.tls_required or self.info.tls_available):
                 raise NatsConnectionError(conditions.TLS_NOT_OFFERED())
-            if asked or self.info.tls_required:
+            if tls or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
         if not self._tls_decided:
             self._tls_decided = True
@@ -105,13 +106,9 @@ class Link:
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
 
     def _await_greeting(self, deadline: float) -> None:
-        doubt = (
-            f"is {self.server.port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and "
-            "does it expect TLS first, or a WebSocket (ws:// or wss://)?"
-        )
-        hints = [Hint.TLS_FIRST]
-        if self._through_websocket:
-            doubt, hints = "does the WebSocket lead to a nats-server?", [Hint.WEBSOCKET]
+        doubt, hint = _DOUBT.format(port=self.server.port), Hint.TLS_FIRST
+        if self._opening:
+            doubt, hint = self._opening.doubt, self._opening.hint
         try:
             if self._receive_until(lambda: self._session.greeted, deadline):
                 return
@@ -121,7 +118,7 @@ class Link:
             if self._transport.encrypted:
                 raise
             failed = NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt))
-        raise failed.advising(*hints)
+        raise failed.advising(hint)
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
@@ -141,7 +138,7 @@ class Link:
             ) from None
         except OSError as error:
             check_certificate_taken(error, self.server)
-            hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
+            hints = [Hint.TLS_FIRST] if tls.handshake_first else [self._opening.hint] if self._opening else []
             # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
             failed = NatsConnectionError(conditions.TLS_FAILED(reason=reason_of(error)), transient=transient)

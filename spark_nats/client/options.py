@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
 from spark_nats.client.transport import Transport
+from spark_nats.conditions import Hint
 
 Reach = Callable[[Server, float, float], Transport | None]
 """Connects to a server, given a timeout in seconds and the deadline at its end; returns None to connect directly."""
+
+
+class Opening(NamedTuple):
+    """What comes before INFO, and after TLS if a connection uses it, such as a WebSocket."""
+
+    start: Callable[
+        [Transport, Server, float, float], None
+    ]  # puts a layer on a transport; timeout and deadline as above
+    doubt: str  # what to ask when no INFO comes
+    hint: Hint  # what to check then, or when TLS fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +57,8 @@ class ConnectionOptions:
     idle_timeout: float  # how long an idle connection is kept
     ping_interval: float  # of silence before a PING; a connection with two unanswered PINGs is lost
     inbox_prefix: str  # first tokens of the subjects that receive answers
-    # sent with the request for a WebSocket, such as a gateway's login
-    websocket_headers: tuple[tuple[str, str], ...] = field(repr=False)
     reach: Reach | None  # an indirect way to servers, such as a proxy; None to connect directly
+    opening: Callable[[], Opening] | None  # of servers with a path; raises NatsError if a package for it is missing
     echo: bool  # whether the server delivers the connection's own messages to its subscriptions
 
 

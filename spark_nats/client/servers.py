@@ -17,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 from spark_nats.client.auth import Credentials
 
 DEFAULT_PORT = 4222
+_PORTS = {"nats": DEFAULT_PORT, "tls": DEFAULT_PORT}  # by scheme
+_PORTS |= {"ws": 80, "wss": 443}  # through a WebSocket
 _PATH = re.compile(r"[!-~]*")
-_WEBSOCKET_PORT, _WEBSOCKET_TLS_PORT = 80, 443
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,10 @@ def _parse(url: str, tls: bool = False) -> Server:
         (host or "").encode("idna")  # as the system does for the lookup
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
-    if parts.scheme not in ("nats", "tls", "ws", "wss"):
+    if parts.scheme not in _PORTS:
         hint = ", and the port for clients instead of that for monitoring" if parts.scheme.startswith("http") else ""
-        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use nats://, tls://, ws:// or wss://{hint}")
+        *others, last = (f"{scheme}://" for scheme in _PORTS)
+        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use {', '.join(others)} or {last}{hint}")
     websocket = parts.scheme in ("ws", "wss")
     path = parts.path if websocket and parts.path != "/" else parts.path.strip("/")
     if not host or parts.query or parts.fragment or not _PATH.fullmatch(path) or (path and not websocket):
@@ -132,5 +134,5 @@ def _parse(url: str, tls: bool = False) -> Server:
     credentials = Credentials(user=user, password=password) if has_both else Credentials(token=user)
     tls = tls or parts.scheme in ("tls", "wss")
     if port is None:
-        port = DEFAULT_PORT if not websocket else _WEBSOCKET_TLS_PORT if tls else _WEBSOCKET_PORT
+        port = _PORTS["wss" if websocket and tls else parts.scheme]
     return Server(host, port, credentials, tls, path if websocket else None)

@@ -23,12 +23,11 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
-from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.tls import check_certificate_taken
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Transient
-from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
+from spark_nats.conditions.websocket import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError
 from spark_nats.version import __version__
 
@@ -40,6 +39,7 @@ MAX_UNPACKED = 256 << 20
 """Maximum bytes of a decompressed message. A server compresses what is pending for a client, by default up to 64 MiB
 (its ``max_pending``), perhaps to a thousandth of that."""
 _SHOWN = 200  # maximum characters of an answer in an error
+Headers = tuple[tuple[str, str], ...]
 
 
 class _Deflate(PerMessageDeflate):
@@ -76,7 +76,7 @@ class _Deflate(PerMessageDeflate):
         return complete
 
 
-def start_websocket(transport: Transport, server: Server, options: ConnectionOptions, deadline: float) -> None:
+def start_websocket(headers: Headers, transport: Transport, server: Server, timeout: float, deadline: float) -> None:
     """Do the handshake of a WebSocket, then send and receive all further bytes through it.
 
     Raises:
@@ -84,9 +84,9 @@ def start_websocket(transport: Transport, server: Server, options: ConnectionOpt
         NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
-        transport.start(WebSocketLayer(server, options), deadline)
+        transport.start(WebSocketLayer(server, headers), deadline)
     except TimeoutError:
-        raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=options.connect_timeout)) from None
+        raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=timeout)) from None
     except OSError as error:
         if isinstance(error, NatsError):
             raise
@@ -101,9 +101,9 @@ class WebSocketLayer(Layer):
     connection on which a compressed frame holds more than its ``max_payload``.
     """
 
-    def __init__(self, server: Server, options: ConnectionOptions) -> None:
+    def __init__(self, server: Server, headers: Headers) -> None:
         self._server = server
-        self._headers = options.websocket_headers
+        self._headers = headers
         self._websocket = WSConnection(ConnectionType.CLIENT)
         self._arrived: list[bytes] = []
         self._first_bytes = b""  # of what has arrived

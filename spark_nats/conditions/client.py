@@ -29,30 +29,6 @@ CERTIFICATE_NAME_INVALID = Condition(
 )
 TLS_FAILED = passing("[NATS_TLS_FAILED] the TLS handshake failed: {reason}")
 TLS_TIMEOUT = passing("[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s")
-WEBSOCKET_REFUSED = Condition(
-    "[NATS_WEBSOCKET_REFUSED] answers the request for a WebSocket with {reason}",
-    Hint.WEBSOCKET,
-    transient=Transient.ONCE_ESTABLISHED,
-)
-WEBSOCKET_NOT_SPOKEN = Condition(
-    "[NATS_WEBSOCKET_NOT_SPOKEN] speaks NATS without a WebSocket there: its URL begins with nats:// or tls://",
-    Hint.WEBSOCKET,
-    transient=Transient.ONCE_ESTABLISHED,
-)
-WEBSOCKET_FAILED = Condition(
-    "[NATS_WEBSOCKET_FAILED] the handshake for a WebSocket failed: {reason}",
-    Hint.WEBSOCKET,
-    transient=Transient.ONCE_ESTABLISHED,
-)
-WEBSOCKET_TIMEOUT = Condition(
-    "[NATS_WEBSOCKET_TIMEOUT] did not answer the request for a WebSocket in {timeout:g} s",
-    Hint.WEBSOCKET,
-    transient=Transient.ALWAYS,
-)
-WEBSOCKET_NOT_INSTALLED = Condition(
-    "[NATS_WEBSOCKET_NOT_INSTALLED] to connect through a WebSocket the package 'wsproto' is needed, on the driver and "
-    'on every executor: install it with: pip install "spark-nats[websocket]"'
-)
 PROXY_UNREACHABLE = passing("[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}")
 PROXY_REFUSED = Condition("[NATS_PROXY_REFUSED] the proxy {proxy} does not connect to it: {reason}")
 PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Hint.PROXY)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from spark_nats.client.auth import Credentials
-from spark_nats.client.options import ConnectionOptions, Reach, RetryOptions, TlsOptions
+from spark_nats.client.options import ConnectionOptions, Opening, Reach, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.conditions.options import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
@@ -14,6 +14,7 @@ from spark_nats.options import values
 from spark_nats.options.context import read_context
 from spark_nats.options.option import Group, option
 from spark_nats.options.proxied import Proxied
+from spark_nats.options.websocket import WebSocket
 from spark_nats.protocol.subjects import INBOX_PREFIX
 
 LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
@@ -52,11 +53,7 @@ class Servers(Group, section="Connecting"):
     inbox_prefix: str = option(
         values.read_tokens, "first tokens of the subjects on which the connector receives answers", default=INBOX_PREFIX
     )
-    websocket_headers_secret: tuple[tuple[str, str], ...] | None = option(
-        values.read_http_headers,
-        "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
-        "its plans",
-    )
+    opening: Callable[[], Opening] | None = None  # the value of an option where a WebSocket is possible
 
     @property
     def reach(self) -> Reach | None:
@@ -162,7 +159,7 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
+class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
     """All options of a connection; the client gets their values as plain settings, without option names."""
 
     def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
@@ -187,8 +184,8 @@ class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
             idle_timeout=self.idle_timeout,
             ping_interval=self.ping_interval,
             inbox_prefix=self.inbox_prefix,
-            websocket_headers=self.websocket_headers_secret or (),
             reach=self.reach,
+            opening=self.opening,
             echo=echo,
         )
 

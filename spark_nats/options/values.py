@@ -147,7 +147,8 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _object_in(text: str) -> dict[str, Any] | None:
+def object_in(text: str) -> dict[str, Any] | None:
+    """Return the JSON object in a text; None when it holds none."""
     try:
         return parse_object(text)
     except ValueError:
@@ -158,7 +159,7 @@ def read_offsets(text: str) -> Offsets:
     """Read ``earliest``, ``latest`` or JSON with an offset for each stream."""
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
-    parsed = _object_in(text)
+    parsed = object_in(text)
     try:
         if parsed is not None:
             return {name: _read_stream_offset(value) for name, value in parsed.items()}
@@ -225,26 +226,6 @@ def read_servers(text: str) -> tuple[Server, ...]:
             "use the options 'user' and 'password', or 'token'"
         )
     return parse_servers(text)
-
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
-_HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
-_OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*", re.I)
-
-
-def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
-    """Read a JSON object with the headers of a request; no error shows a value."""
-    found = _object_in(text)
-    if found is None:
-        raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
-    for name, value in found.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError("has a name that cannot be that of a header")
-        if _OF_THE_HANDSHAKE.fullmatch(name):
-            raise ValueError(f"has the header {name!r}, which the handshake itself sets")
-        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"has a value of {name!r} that is no text of printable ASCII characters")
-    return tuple(found.items())
 
 
 # Matches seeds, JWTs and texts in PEM format, but no names of files.
@@ -427,7 +408,7 @@ def read_create_stream(text: str) -> bool | RequestedConfig:
     """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    config = _object_in(text)
+    config = object_in(text)
     if config is None:
         raise ValueError(
             "must be true, false or a stream configuration in JSON, such as "
@@ -469,7 +450,7 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
 def _read_create(text: str, what: str, fields: Mapping[str, type], example: str) -> dict[str, Any] | None:
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
-    config = _object_in(text)
+    config = object_in(text)
     if config is None:
         raise ValueError(f"must be true, false or {what}'s configuration in JSON, such as {example}")
     for name, value in config.items():

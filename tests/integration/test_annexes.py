@@ -42,6 +42,11 @@ ANNEXES = {
         {"options/connecting.py": "Proxied, options.proxied"},
         {"stream": "S", "proxy": "http://p"},
     ),
+    "WebSocket": Annex(
+        ("options/websocket.py", "client/websocket.py", "conditions/websocket.py"),
+        {"options/connecting.py": "WebSocket, options.websocket", "client/servers.py": '"ws":'},
+        {"stream": "S", "websocketHeadersSecret": "{}"},
+    ),
     "foreach": Annex(("kinds/foreach.py",), {"__init__.py": "NatsForeachWriter"}, {}),
 }
 
@@ -117,6 +122,14 @@ def test_without_an_annex_all_else_works(
     command = [sys.executable, "-c", SCRIPT, nats_server.url, unique, *gone]
     ran = subprocess.run(command, cwd=package, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.long("spark_nats/*")
+@pytest.mark.parametrize("package", ["WebSocket"], indirect=True)
+def test_without_the_websocket_its_urls_are_unknown(package: Path) -> None:
+    script = "from spark_nats.client import parse_servers; parse_servers('nats://one,ws://two')"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=package, capture_output=True, text=True, timeout=60)
+    assert ran.stderr.endswith("ValueError: has the unsupported scheme 'ws'; use nats:// or tls://\n")
 
 
 @pytest.mark.long("spark_nats/*")

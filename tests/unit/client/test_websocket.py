@@ -26,7 +26,7 @@ from spark_nats.client import ConnectionOptions, connect, parse_servers, websock
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.client.websocket import WebSocketLayer
-from spark_nats.conditions import client as conditions
+from spark_nats.conditions import websocket as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
 from spark_nats.kinds.queries import parse
 from spark_nats.options import connection_options
@@ -424,7 +424,7 @@ def test_pings_of_the_websocket_are_answered_and_its_end_too() -> None:
 def opened(compressed: bool = False) -> tuple[WebSocketLayer, WSConnection]:
     """The two ends of a WebSocket: ours, and wsproto's of the server."""
     (server,) = parse_servers("ws://one")
-    layer, other = WebSocketLayer(server, connection_options()), WSConnection(ConnectionType.SERVER)
+    layer, other = WebSocketLayer(server, ()), WSConnection(ConnectionType.SERVER)
     assert not layer.shake_hands()
     other.receive_data(layer.to_send())
     (request,) = other.events()

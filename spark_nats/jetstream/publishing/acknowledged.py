@@ -165,7 +165,7 @@ class PublishLedger:
     flight: Flight = field(init=False)  # the rows under way
     given: int = 0  # how many rows there are in all
     skipped: int = 0  # how many are not stored, for their conflicts
-    dead_lettered: int = 0  # how many are not stored, because the stream refuses their content
+    set_aside: int = 0  # how many are not stored, because the stream refuses their content
     lost: int = 0  # how many, at most, the stream had stored and has lost
     resent: int = 0  # how many were sent again, counted each time
     all_ids: bool = True  # whether every row has a message id
@@ -174,7 +174,7 @@ class PublishLedger:
     @property
     def stored(self) -> int:
         """How many rows are stored: acknowledged or found in the stream, without those that are lost."""
-        return self.given - self.skipped - self.dead_lettered - self.lost - self.pending
+        return self.given - self.skipped - self.set_aside - self.lost - self.pending
 
     @property
     def pending(self) -> int:
@@ -188,8 +188,8 @@ class PublishLedger:
         ledger = f"of {self.whose} {self.stored} were stored"
         if self.skipped:
             ledger += f", {self.skipped} were skipped for their conflicts"
-        if self.dead_lettered:
-            ledger += f", {self.dead_lettered} were set aside as bad rows"
+        if self.set_aside:
+            ledger += f", {self.set_aside} were set aside as bad rows"
         if unsure:
             ledger += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
         elif flight.open:

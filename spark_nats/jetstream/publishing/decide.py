@@ -49,7 +49,7 @@ class PublishState(NamedTuple):
     stream: StreamInfo | NatsError | None = None  # its state, or the error instead; None before the request
     api_prefix: str = API_PREFIX  # of JetStream's API; it stands before subjects that a domain maps
     asked: bool = False  # whether the stream was asked if it listens on the subjects of unanswered messages
-    dead_letters: Collection[Verdict] = ()  # refusals of single rows that do not stop the others
+    set_aside: Collection[Verdict] = ()  # refusals of single rows that do not stop the others
 
 
 class Wait(NamedTuple):
@@ -66,8 +66,8 @@ class Ask(Enum):
     CONFLICTS = auto()  # the fate of the rows that conflict with their subject's last message
 
 
-class DeadLetterRows(NamedTuple):
-    """Dead-letter these messages: they will not be stored, and others may be."""
+class SetAside(NamedTuple):
+    """Set these messages aside: they will not be stored, and others may be."""
 
     refused: Sequence[RefusedMessage]
 
@@ -105,7 +105,7 @@ class Fail(NamedTuple):
     seconds: float = 0.0  # for how long it was tried
 
 
-Decision = Wait | Ask | DeadLetterRows | Resend | Fail
+Decision = Wait | Ask | SetAside | Resend | Fail
 
 
 def decide(state: PublishState) -> Decision:
@@ -124,8 +124,8 @@ def decide(state: PublishState) -> Decision:
     if Verdict.CONFLICT in verdicts and not state.resolved and not _is_any_fatal(state, refused):
         return Ask.CONFLICTS
     if final := [each for each in refused if each.verdict in FINAL]:
-        can_go_on = all(each.verdict in state.dead_letters for each in final)
-        return DeadLetterRows(final) if can_go_on else Fail(Failure.REFUSED, final)
+        can_go_on = all(each.verdict in state.set_aside for each in final)
+        return SetAside(final) if can_go_on else Fail(Failure.REFUSED, final)
     in_process = Verdict.IN_PROCESS in verdicts
     if state.waited > state.ack_timeout:
         if Verdict.UNAVAILABLE in verdicts:
@@ -156,13 +156,13 @@ def _about_open(state: PublishState) -> Decision | None:
     if not state.asked:
         return Ask.SUBJECTS
     if elsewhere := [each for each in state.refused if each.verdict is Verdict.NO_SUCH_SUBJECT]:
-        return DeadLetterRows(elsewhere)
+        return SetAside(elsewhere)
     return Fail(Failure.SILENT) if state.waited >= state.ack_timeout else Resend(ResendReason.UNKNOWN)
 
 
 def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> bool:
     """Tell whether one of these refusals ends the task; a conflict does so only after the decision about it."""
-    fatal = {*FINAL} - {Verdict.CONFLICT, *state.dead_letters}
+    fatal = {*FINAL} - {Verdict.CONFLICT, *state.set_aside}
     return any(each.verdict in fatal for each in refused)
 
 

@@ -26,8 +26,8 @@ from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 MAX_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are answered, as they may have to be sent again."""
-# The verdicts on messages that will not be stored, unless a decision changes that.
-FINAL = (Verdict.REJECTED, Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)
+OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusals of single rows
+FINAL = (Verdict.REJECTED, *OF_ROWS)  # of messages that will not be stored, unless a decision changes that
 _OPEN, _STORED, _REFUSED = range(3)
 
 

@@ -26,7 +26,7 @@ from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLe
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.publishing.sending import DeadLetterTaker, Sender
+from spark_nats.jetstream.publishing.sending import Aside, Sender
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
@@ -50,7 +50,7 @@ class Publisher:
         api_prefix: first tokens of the subjects of JetStream's API.
         resolve: resolves conflicts with a subject's last message. If None, such rows fail; else nothing is read back.
         on_stored: called each time that rows were acknowledged.
-        dead_letters: takes rows that the stream refuses for their own content; if None, such a row is an error.
+        aside: takes rows that the stream refuses for their own content; if None, such a row is an error.
         whose: how errors name the rows.
     """
 
@@ -65,7 +65,7 @@ class Publisher:
         api_prefix: str = API_PREFIX,
         resolve: ConflictResolver | None = None,
         on_stored: Callable[[], None] | None = None,
-        dead_letters: DeadLetterTaker | None = None,
+        aside: Aside | None = None,
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
@@ -74,9 +74,7 @@ class Publisher:
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, self._ledger)
         window = Window(max_in_flight)
-        self._sender = Sender(
-            connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, dead_letters
-        )
+        self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
         self._at_first = self._sender
         self._began = math.inf  # when the first row was given
 

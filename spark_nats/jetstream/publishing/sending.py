@@ -20,7 +20,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
-from spark_nats.jetstream.publishing.flight import Flight, RefusedMessage
+from spark_nats.jetstream.publishing.flight import OF_ROWS, Flight, RefusedMessage
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
@@ -30,10 +30,8 @@ from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
 
-_OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusals of single rows
 
-
-class DeadLetterTaker(Protocol):
+class Aside(Protocol):
     """Takes rows that the stream refuses for their own content, so that the others can be stored."""
 
     verdicts: Collection[Verdict]
@@ -55,7 +53,7 @@ class Sender:
     resolve: ConflictResolver | None  # decides about rows that expect another last message of their subject
     lease: Lease | None  # is notified when rows are stored; needed to leave a server that shuts down
     on_stored: Callable[[], None] | None  # called when rows are stored
-    dead_letters: DeadLetterTaker | None  # takes rows refused for their content; such a row is an error when None
+    aside: Aside | None  # takes rows refused for their content; such a row is an error when None
 
     def __post_init__(self) -> None:
         self._queue = self.ledger.queue
@@ -122,8 +120,8 @@ class Sender:
                 return
             if isinstance(decision, decide.Fail):
                 self._fail(decision, outcome)
-            if isinstance(decision, decide.DeadLetterRows):
-                self._dead_letter(decision.refused)
+            if isinstance(decision, decide.SetAside):
+                self._set_aside(decision.refused)
                 outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif decision is decide.Ask.STREAM:
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
@@ -148,7 +146,7 @@ class Sender:
             strangers=bool(flight.strangers),
             duplicate_window=self.recovery.duplicate_window,
             api_prefix=self.recovery.api_prefix,
-            dead_letters=() if self.dead_letters is None else self.dead_letters.verdicts,
+            set_aside=() if self.aside is None else self.aside.verdicts,
         )
 
     def _receive(self, seconds: float) -> None:
@@ -191,14 +189,14 @@ class Sender:
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
 
-    def _dead_letter(self, refused: Sequence[RefusedMessage]) -> None:
+    def _set_aside(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
-        assert self.dead_letters is not None  # noqa: S101 - else decide() returns no DeadLetterRows
+        assert self.aside is not None  # noqa: S101 - else decide() returns no SetAside
         rows = [self.flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
             if not is_stored:
-                self.dead_letters.take(row, each.reason)
-                self.ledger.dead_lettered += 1
+                self.aside.take(row, each.reason)
+                self.ledger.set_aside += 1
             self.flight.resolve(each.message, None)
         self.last_stored = clock.monotonic()
 
@@ -216,7 +214,7 @@ class Sender:
         first = min(refused, key=lambda each: each.row)
         said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
         more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
-        of_rows = all(each.verdict in _OF_ROWS for each in refused)
+        of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
         raise PublishError(with_text(said, f"{said}{more}")).advising(*hints)

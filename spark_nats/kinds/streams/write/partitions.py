@@ -157,7 +157,7 @@ def _publisher(
         api_prefix=options.api_prefix,
         resolve=resolve,
         on_stored=Reporter(logger, lambda: publisher.confirmed, said),
-        dead_letters=bad,
+        aside=bad,
     )
     return publisher
 

@@ -13,13 +13,13 @@ from spark_nats.jetstream.publishing.decide import (
     LOST_OUT_OF_ORDER,
     MIN_PATIENCE,
     Ask,
-    DeadLetterRows,
     Decision,
     Fail,
     Failure,
     PublishState,
     Resend,
     ResendReason,
+    SetAside,
     Wait,
     decide,
 )
@@ -94,8 +94,8 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         Fail(Failure.REFUSED, refused(PLACE)),
     ),
     "somebody else listens on a subject that is bad": (
-        after(PLACE, open=3, silent=1.0, asked=True, dead_letters={PLACE}),
-        DeadLetterRows(refused(PLACE)),
+        after(PLACE, open=3, silent=1.0, asked=True, set_aside={PLACE}),
+        SetAside(refused(PLACE)),
     ),
     "nobody answers": (after(AWAY, MANY), Ask.STREAM),
     "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(ResendReason.UNAVAILABLE)),
@@ -139,33 +139,33 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     ),
     # Rows were refused that are taken away.
     "a row is bad": (after(ROW), Fail(Failure.REFUSED, refused(ROW))),
-    "a bad row is taken away": (after(ROW, MANY, dead_letters={ROW}), DeadLetterRows(refused(ROW))),
+    "a bad row is taken away": (after(ROW, MANY, set_aside={ROW}), SetAside(refused(ROW))),
     "a bad row is taken away with others": (
-        after(ROW, PLACE, dead_letters={ROW, PLACE}),
-        DeadLetterRows(refused(ROW, PLACE)),
+        after(ROW, PLACE, set_aside={ROW, PLACE}),
+        SetAside(refused(ROW, PLACE)),
     ),
-    "a bad row, and others are open": (after(ROW, open=3, dead_letters={ROW}), Wait(LOST_OUT_OF_ORDER)),
+    "a bad row, and others are open": (after(ROW, open=3, set_aside={ROW}), Wait(LOST_OUT_OF_ORDER)),
     "a bad row, and others get no answer": (
-        after(ROW, open=3, silent=1.0, asked=True, dead_letters={ROW}),
+        after(ROW, open=3, silent=1.0, asked=True, set_aside={ROW}),
         Resend(ResendReason.UNKNOWN),
     ),
     "a bad row, and another is refused for good": (
-        after(ROW, NO, dead_letters={ROW}),
+        after(ROW, NO, set_aside={ROW}),
         Fail(Failure.REFUSED, refused(ROW, NO)),
     ),
-    "a place that is not taken away": (after(PLACE, dead_letters={ROW}), Fail(Failure.REFUSED, refused(PLACE))),
+    "a place that is not taken away": (after(PLACE, set_aside={ROW}), Fail(Failure.REFUSED, refused(PLACE))),
     "nobody listens, and it is taken away": (
-        after(AWAY, stream=ELSEWHERE, dead_letters={ROW, PLACE}),
-        DeadLetterRows(refused(PLACE)),
+        after(AWAY, stream=ELSEWHERE, set_aside={ROW, PLACE}),
+        SetAside(refused(PLACE)),
     ),
     "there is no stream, and rows are taken away": (
-        after(AWAY, stream=GONE, dead_letters={ROW, PLACE}),
+        after(AWAY, stream=GONE, set_aside={ROW, PLACE}),
         Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
     ),
-    "a bad row, and one conflicts": (after(ROW, CONFLICT, dead_letters={ROW, CONFLICT}), Ask.CONFLICTS),
+    "a bad row, and one conflicts": (after(ROW, CONFLICT, set_aside={ROW, CONFLICT}), Ask.CONFLICTS),
     "a conflict stays, and is taken away": (
-        after(CONFLICT, resolved=True, dead_letters={ROW, CONFLICT}),
-        DeadLetterRows(refused(CONFLICT)),
+        after(CONFLICT, resolved=True, set_aside={ROW, CONFLICT}),
+        SetAside(refused(CONFLICT)),
     ),
     "a row still conflicts": (after(CONFLICT, resolved=True), Fail(Failure.REFUSED, refused(CONFLICT))),
     "all is decided": (after(RESOLVED, resolved=True), Resend(ResendReason.RESOLVED)),
@@ -177,7 +177,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
 def test_what_is_done_next(case: str) -> None:
     known, expected = CASES[case]
     found = decide(known)
-    if isinstance(found, Fail | DeadLetterRows):
+    if isinstance(found, Fail | SetAside):
         found = found._replace(refused=tuple(found.refused))
     assert found == expected
 

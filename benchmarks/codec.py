@@ -22,10 +22,10 @@ from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
 from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.streams.dead_letters.letters import DeadLetters
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.columns import RowChecker
-from spark_nats.kinds.streams.write.dead_letters import DeadLetters
-from spark_nats.kinds.streams.write.schema import MESSAGES
+from spark_nats.kinds.streams.write.sink import PLAIN
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.protocol.subjects import covers
 
@@ -192,7 +192,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
 
     def sorted_out(with_headers: bool) -> Sample:
         options = parse_write({"badRows": "drop"}, streaming=False)
-        checker, bad = RowChecker(options, 1 << 20, None, names_stream=False), DeadLetters(options, MESSAGES)
+        checker, bad = RowChecker(options, 1 << 20, None, names_stream=False), DeadLetters(options, PLAIN)
         every_tenth = pa.array(np.arange(count) % 10 == 0)
         broken = pc.if_else(every_tenth, pa.scalar("orders.*"), subjects)
         columns = {"subject": broken, "payload": payloads, **({"headers": headers} if with_headers else {})}

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+def load(where: str) -> Any:
+    """Return a function or a class, named as ``module:name`` in this package, that is imported when it is needed."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"{__package__}.{module}"), name)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One thing that can be done with a kind, such as reading it in a batch.
@@ -24,7 +30,7 @@ class Operation:
     Attributes:
         options: the dataclass of its options.
         maker: the function or class that makes Spark's reader or writer from checked options and a schema, as
-            ``module:name`` in this package; it is imported when it is needed.
+            :func:`load` takes it.
     """
 
     options: type[Query]
@@ -32,8 +38,7 @@ class Operation:
 
     def make(self, options: Query, schema: StructType) -> Any:
         """Return the reader or the writer of a query."""
-        module, _, name = self.maker.partition(":")
-        return getattr(import_module(f"{__package__}.{module}"), name)(options, schema)
+        return load(self.maker)(options, schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

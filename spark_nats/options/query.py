@@ -65,6 +65,21 @@ class Query(Group):
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class RowQuery(Query):
+    """A query that writes rows as messages."""
+
+    @property
+    def stream(self) -> str | None:
+        """The target stream; None for core NATS."""
+        return None
+
+    @property
+    def way(self) -> str:
+        """What stores the rows of a task, as ``module:name`` in ``kinds``; an option may name another class."""
+        return "streams.write.partitions:Way"
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JetStreamQuery(Query, section="Connecting"):
     """The options of a query that uses JetStream."""
 
@@ -178,17 +193,17 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         Raises:
             OptionError: the offsets are for another name.
         """
-        check_offsets("startingOffsets", self.starting, (name,))
+        self.check_offsets("startingOffsets", self.starting, (name,))
         offsets = self.starting_offsets
         return {stream: offsets[name]} if isinstance(offsets, dict) else offsets
 
+    @staticmethod
+    def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
+        """Check that offsets in JSON are for exactly these streams.
 
-def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
-    """Check that offsets in JSON are for exactly these streams.
-
-    Raises:
-        OptionError: the offsets are for other streams.
-    """
-    if isinstance(offsets, dict) and set(offsets) != set(streams):
-        found = ", ".join(sorted(offsets)) or "no stream"
-        raise OptionError(OFFSETS_FOR_OTHERS(option=option, offsets=found, streams=", ".join(streams)))
+        Raises:
+            OptionError: the offsets are for other streams.
+        """
+        if isinstance(offsets, dict) and set(offsets) != set(streams):
+            found = ", ".join(sorted(offsets)) or "no stream"
+            raise OptionError(OFFSETS_FOR_OTHERS(option=option, offsets=found, streams=", ".join(streams)))

@@ -47,6 +47,16 @@ ANNEXES = {
         {"options/connecting.py": "WebSocket, options.websocket", "client/servers.py": '"ws":'},
         {"stream": "S", "websocketHeadersSecret": "{}"},
     ),
+    "dead letters": Annex(
+        ("kinds/streams/dead_letters",),
+        {"kinds/streams/options.py": "BadRows, streams.dead_letters"},
+        {"stream": "S", "badRows": "drop"},
+    ),
+    "atomic batches": Annex(
+        ("kinds/streams/atomic", "jetstream/publishing/batches.py"),
+        {"kinds/streams/options.py": "Atomic, streams.atomic"},
+        {"stream": "S", "atomic": "true"},
+    ),
     "foreach": Annex(("kinds/foreach.py",), {"__init__.py": "NatsForeachWriter"}, {}),
 }
 

@@ -37,11 +37,19 @@ ROOMS = {
     "kinds.partitions": "client",
     "kinds.preparing": "sparkapi client",
     "kinds.streams.conditions": "conditions",
-    "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions",
+    "kinds.streams.atomic.conditions": "conditions",
+    "kinds.streams.atomic.options": "options",
+    "kinds.streams.dead_letters.conditions": "conditions",
+    "kinds.streams.dead_letters.options": "errors options kinds.streams.dead_letters.conditions",
+    "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions kinds.streams.atomic.options "
+    "kinds.streams.dead_letters.options",
     "kinds.streams.read": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
     "kinds.streams.options",
-    "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.preparing "
-    "kinds.streams.options",
+    "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.kind "
+    "kinds.preparing kinds.streams.options",
+    "kinds.streams.atomic": "errors protocol client jetstream kinds.streams.atomic.conditions kinds.streams.write",
+    "kinds.streams.dead_letters": "conditions errors protocol client jetstream kinds.streams.dead_letters.conditions "
+    "kinds.streams.options kinds.streams.write",
     "kinds.streams.progress": "errors jetstream options kinds.streams.conditions kinds.streams.options "
     "kinds.streams.read",
     "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read "

@@ -48,22 +48,6 @@ NO_SUBJECTS_TO_CREATE = Condition(
 OTHER_STREAM_TO_CREATE = Condition(
     "[NATS_OTHER_STREAM_TO_CREATE] option 'createStream' has the name {name!r}, but 'stream' is {stream!r}"
 )
-BAD_ROWS_NEED_STREAM = Condition(
-    "[NATS_BAD_ROWS_NEED_STREAM] option 'badRows' is stream, but 'badRowsStream' is not set: name the stream that gets "
-    "rows that cannot be sent"
-)
-BAD_ROWS_GO_NOWHERE = Condition(
-    "[NATS_BAD_ROWS_GO_NOWHERE] option 'badRowsStream' is {stream!r}, but 'badRows' is {what}; set 'badRows' to "
-    "stream, or leave 'badRowsStream' out"
-)
-BAD_ROWS_STREAM_IS_TARGET = Condition(
-    "[NATS_BAD_ROWS_STREAM_IS_TARGET] option 'badRowsStream' is {stream!r}, which the other rows are written to; name "
-    "another stream"
-)
-BAD_ROWS_WITH_ATOMIC = Condition(
-    "[NATS_BAD_ROWS_WITH_ATOMIC] option 'badRows' is {what}, but with 'atomic' all rows of a partition are stored or "
-    "none; leave one of them out"
-)
 ENDS_BEFORE_OFFSET = Condition(
     "[NATS_ENDS_BEFORE_OFFSET] option 'endingOffsets' has {end} for the stream {stream!r}, which is below its {start} "
     "in 'startingOffsets'; nothing can be read, so swap or correct them"

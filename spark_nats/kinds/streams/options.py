@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams import conditions
+from spark_nats.kinds.streams.atomic.options import Atomic
+from spark_nats.kinds.streams.dead_letters.options import BadRows
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
-from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, StreamScan, check_offsets
-from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, StreamOffset
+from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, RowQuery, StreamScan
+from spark_nats.options.values import EARLIEST, LATEST, Offsets, StreamOffset
 from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import subject_violation
 
@@ -164,8 +166,8 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
             raise OptionError(conditions.CONSUMER_NEEDS_CONSUME())
         _check_range(self.starting, self.ending)
         if not self.pattern:  # the streams that match a pattern are known later
-            check_offsets("startingOffsets", self.starting, self.streams)
-            check_offsets("endingOffsets", self.ending, self.streams)
+            self.check_offsets("startingOffsets", self.starting, self.streams)
+            self.check_offsets("endingOffsets", self.ending, self.streams)
         if self.consume and not {"startingOffsets", "startingTimestamp"} & set(given):
             return replace(self, starting_offsets=EARLIEST)  # else existing messages would be released unread
         return self
@@ -192,26 +194,10 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
                 raise OptionError(conditions.ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
 
 
-DROP, TO_STREAM = "drop", "stream"
-"""What happens to rows that cannot be sent, unless they fail the task."""
-
-
-def read_bad_rows(text: str) -> str:
-    """Read ``fail``, ``drop`` or ``stream``."""
-    return values.read_word(text, FAIL, DROP, TO_STREAM)
-
-
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class RowOptions(Group, section="Writing"):
+class RowOptions(BadRows, RowQuery, section="Writing"):
     """Options of a query that writes rows as messages."""
 
-    bad_rows: str = option(
-        read_bad_rows,
-        "what to do with a row that cannot be sent, or that the server refuses because of the row itself: `fail` the "
-        "task, `drop` the row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
-        default=FAIL,
-    )
-    bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
     control_headers: bool = option(
         values.read_boolean,
         "also send headers whose names begin with `Nats-`, on which servers act; `false`: leave them out",
@@ -251,7 +237,7 @@ DEDUPLICATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
+class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where and how to write; without a ``stream``, rows go to core NATS."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
@@ -262,12 +248,6 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         "does not exist",
         default="SPARK_NATS",
         streaming=True,
-    )
-    atomic: bool = option(
-        values.read_boolean,
-        "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
-        default="false",
-        section=RowOptions.section,
     )
 
     @property
@@ -287,17 +267,5 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         if self.subject and (violation := subject_violation(self.subject)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
-        self._check_bad_rows()
+        super().checked(given)
         return self
-
-    def _check_bad_rows(self) -> None:
-        """Check that the options determine where bad rows go, and that they can go there."""
-        what, other = self.bad_rows, self.bad_rows_stream
-        if what == TO_STREAM and other is None:
-            raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
-        if what != TO_STREAM and other is not None:
-            raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
-        if other is not None and other == self.stream:
-            raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and self.atomic:
-            raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))

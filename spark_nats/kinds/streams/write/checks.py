@@ -18,6 +18,7 @@ from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.kind import load
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
@@ -79,8 +80,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        if (dead_letters := sink.dead_letters(options, sink.columns)) is not None:
-            dead_letters.prepare(js)
+        way = load(options.way)(options, sink)
+        way.prepare(js)
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
@@ -88,10 +89,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
-        if options.atomic and connection.info.is_older_than(2, 12):
-            raise PublishError(conditions.SERVER_STORES_SINGLY(version=connection.info.version))
-        if options.atomic and not stream.config.get("allow_atomic"):
-            raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
+        way.check(connection, stream)
         return _prepare_replay(js, options, stream, streaming)
 
 

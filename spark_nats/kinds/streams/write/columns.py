@@ -83,7 +83,7 @@ class CheckedRows(NamedTuple):
         if self.conditional is None:
             yield self
             return
-        before = _place_before(self.subjects)
+        before = place_before(self.subjects)
         conditional = bytecolumns.flags_of(self.conditional)
         start = 0
         for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
@@ -92,28 +92,11 @@ class CheckedRows(NamedTuple):
                 start = row
         yield self._cut(start, len(self.subjects))
 
-    def check_together(self) -> None:
-        """Check that the server can store the rows together, because its own refusal would not name the row.
-
-        Raises:
-            InvalidRowError: two rows have the same message id, or a row that expects a certain last message of its
-                subject comes after another row of that subject.
-        """
-        of_id = np.flatnonzero(bytecolumns.flags_of(self.ids.is_valid()))
-        same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
-        if len(same_id):
-            raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
-        if self.conditional is None:
-            return
-        repeats = np.flatnonzero(bytecolumns.flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
-        if len(repeats):
-            raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(repeats[0])))
-
     def _cut(self, start: int, end: int) -> CheckedRows:
         return CheckedRows(*(None if column is None else column[start:end] for column in self))
 
 
-def _place_before(column: pa.Array) -> bytecolumns.Positions:
+def place_before(column: pa.Array) -> bytecolumns.Positions:
     """Return for each value the index of the last equal value before it, -1 where there is none."""
     code = bytecolumns.values_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
@@ -159,12 +142,16 @@ class RowChecker:
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _MAX_INBOX_SUFFIX
 
-    def check(self, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def check(
+        self, batch: pa.RecordBatch, first_row: int, added: int = 0, hints: Sequence[Hint] = (Hint.ROW,)
+    ) -> CheckedRows:
         """Return the batch's columns as they are published.
 
         Args:
             batch: the rows.
             first_row: number of the batch's first row in the task, for errors.
+            added: how many bytes are added to the headers of each row later.
+            hints: the options to check if a row cannot be sent.
 
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
@@ -172,10 +159,10 @@ class RowChecker:
         self.check_target(batch, first_row)
         try:
             rows = self.encode(batch)
-            size = self.sizes(rows)
+            size = rows.sizes + added
             self._refuse("payload", breaking(size > self.max_payload, self.too_large), size)
         except BrokenRuleError as broken:
-            hints, row = () if self._options.atomic else (Hint.ROW,), broken.violation.row
+            row = broken.violation.row
             raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
         return rows
 
@@ -183,13 +170,11 @@ class RowChecker:
         """Return the columns that are written."""
         return {name: batch.column(name) for name in batch.schema.names if name in self._columns.types}
 
-    def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> CheckedRows:
+    def encode(self, batch: pa.RecordBatch) -> CheckedRows:
         """Return the columns as they are published, without checking the target and the sizes.
 
-        Rows that lack a message id get one only if ``gives_ids`` is set.
-
         Raises:
-            BrokenRuleError: a row cannot be sent.
+            BrokenRuleError: a row cannot be sent. Then no row has got a message id.
         """
         columns = self.columns_of(batch)
         if self._columns.convert is not None:
@@ -198,12 +183,8 @@ class RowChecker:
         subjects = self._subjects(columns, batch.num_rows)
         replies = self._replies(columns.get("reply"))
         self._check_lines(subjects, replies)
-        headers, message_ids, conditional = self._headers(columns, subjects, payloads, self._ids if gives_ids else None)
+        headers, message_ids, conditional = self._headers(columns, subjects, payloads)
         return CheckedRows(subjects, payloads, headers, replies, message_ids, conditional)
-
-    def sizes(self, rows: CheckedRows) -> bytecolumns.Positions:
-        """Return how many bytes each row has, including the batch headers of an atomic write."""
-        return rows.sizes + header_rules.BATCH_HEADER_BYTES if self._options.atomic else rows.sizes
 
     def check_target(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not name another target than the one that is written to.
@@ -270,7 +251,7 @@ class RowChecker:
         self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _headers(
-        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, generator: MessageIds | None
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
@@ -308,7 +289,7 @@ class RowChecker:
         # Generated ids depend on the controls too.
         text = header_rules.add_lines(header_rules.join_lines(lines), controls)
         # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
-        if generator is None or (self._options.deduplicate == NEVER and conditional is None):
+        if (generator := self._ids) is None or (self._options.deduplicate == NEVER and conditional is None):
             pass
         elif not has_id.any():
             ids = generator.give(subjects, text, payloads)

@@ -29,35 +29,6 @@ STORED_BEFORE_UNKNOWN = Condition(
 ROW_CANNOT_BE_SENT = Condition(
     "[NATS_ROW_CANNOT_BE_SENT] row {row} of the task cannot be sent: column '{column}' {rule}; {sent}"
 )
-BAD_ROWS_NOT_STORED = Condition(
-    "[NATS_BAD_ROWS_NOT_STORED] rows that cannot be sent could not be stored in stream {stream!r}, the option "
-    "'badRowsStream', either: {reason}"
-)
-BAD_ROWS_STREAM_MISSING = Condition(
-    "[NATS_BAD_ROWS_STREAM_MISSING] there is no stream for rows that cannot be sent: {reason}; create it, or name "
-    "another one with the option 'badRowsStream'"
-)
-BAD_ROWS_NEED_SUBJECT = Condition(
-    "[NATS_BAD_ROWS_NEED_SUBJECT] stream {stream!r} listens on no subject of its own, so it cannot take rows that "
-    "cannot be sent; name another stream with the option 'badRowsStream'"
-)
-BAD_ROWS_NEED_ROOM = Condition(
-    "[NATS_BAD_ROWS_NEED_ROOM] stream {stream!r} takes messages of {size} bytes at most (max_msg_size), and rows that "
-    "cannot be sent need {least}, for the headers that say why; raise it, or name another stream with the option "
-    "'badRowsStream'"
-)
-BAD_ROWS_ARE_NO_INCREMENTS = Condition(
-    "[NATS_BAD_ROWS_ARE_NO_INCREMENTS] stream {stream!r} takes only increments of counters, so it cannot take rows "
-    "that cannot be sent; name another stream with the option 'badRowsStream'"
-)
-SAME_ID_TOGETHER = Condition(
-    "[NATS_SAME_ID_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same message id, and rows "
-    "that are stored together must have different ones; nothing was sent"
-)
-SAME_SUBJECT_TOGETHER = Condition(
-    "[NATS_SAME_SUBJECT_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same subject, and the "
-    "expected last message of a subject is compared before any row is stored; nothing was sent"
-)
 STATE_BUCKET_UNUSABLE = Condition(
     "[NATS_STATE_BUCKET_UNUSABLE] the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: "
     "{reason}",
@@ -119,23 +90,6 @@ COUNTERS_EXPECT_NOTHING = Condition(
     "[NATS_COUNTERS_EXPECT_NOTHING] stream {stream!r} has counters (its allow_msg_counter is true), which are "
     "incremented in any case; drop the column 'expected_last_subject_sequence'"
 )
-TOO_MANY_ROWS_TOGETHER = Condition(
-    "[NATS_TOO_MANY_ROWS_TOGETHER] the partition has more than {rows} rows, which cannot be stored together; nothing "
-    "was sent; make the partitions smaller (repartition, or 'maxOffsetsPerTrigger' of the source), or drop the "
-    "option 'atomic'"
-)
-TOO_MANY_BYTES_TOGETHER = Condition(
-    "[NATS_TOO_MANY_BYTES_TOGETHER] the partition has more than {mebibytes} MiB, which cannot be stored together; "
-    "nothing was sent; make the partitions smaller, or drop the option 'atomic'"
-)
-SERVER_STORES_SINGLY = Condition(
-    "[NATS_SERVER_STORES_SINGLY] storing rows together needs nats-server 2.12 or newer, and this is {version}; nothing "
-    "was sent; upgrade the servers, or drop the option 'atomic'"
-)
-STREAM_STORES_SINGLY = Condition(
-    "[NATS_STREAM_STORES_SINGLY] stream {stream!r} does not store rows together (its allow_atomic is not true); "
-    "nothing was sent; set allow_atomic to true, or drop the option 'atomic'"
-)
 CONTROL_HEADERS_LEFT_OUT = Condition(
     "[NATS_CONTROL_HEADERS_LEFT_OUT] rows have headers that would control the server, and these are not sent: "
     "{headers}; set the option 'controlHeaders' to true to send them"
@@ -152,14 +106,6 @@ SUBJECT_OF_STREAM = Condition(
 CONFLICTS_SKIPPED = Condition(
     "[NATS_CONFLICTS_SKIPPED] bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their "
     "keys do not have the revisions that the rows expect"
-)
-BAD_ROWS_SET_ASIDE = Condition(
-    "[NATS_BAD_ROWS_SET_ASIDE] {bad} of the {rows} rows of {task} could not be sent and are in stream {stream}; the "
-    "first: {reason}"
-)
-BAD_ROWS_DROPPED = Condition(
-    "[NATS_BAD_ROWS_DROPPED] {bad} of the {rows} rows of {task} could not be sent and were left out; the first: "
-    "{reason}"
 )
 TARGET_LOST_MESSAGES = Condition(
     "[NATS_TARGET_LOST_MESSAGES] stream {stream} has lost {messages} acknowledged messages: it ended at sequence "

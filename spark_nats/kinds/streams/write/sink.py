@@ -11,19 +11,11 @@ from spark_nats.conditions import ConditionText
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
 from spark_nats.options.query import Query
-from spark_nats.options.values import FAIL
 
 if TYPE_CHECKING:
     from spark_nats.jetstream.api import JetStream
     from spark_nats.jetstream.publishing.conflicts import ConflictResolver
-    from spark_nats.kinds.streams.write.dead_letters import DeadLetters
     from spark_nats.kinds.streams.write.tasks import Written
-
-
-def _dead_letters(options: WriteOptions, columns: Columns) -> DeadLetters | None:
-    from spark_nats.kinds.streams.write.dead_letters import DeadLetters
-
-    return DeadLetters(options, columns) if options.bad_rows != FAIL else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +29,8 @@ class Sink:
         naming: returns a context that reports a missing stream as what it would be, and suggests a similar name.
         no_lifetimes: the error when the target does not allow lifetimes of single rows.
         conflicts: returns the resolver for a task's rows whose subjects have another last message than expected; its
-            argument tells whether ``dead_letters`` takes such rows.
+            argument tells whether such rows are set aside.
         skipped: returns the warning about skipped rows, from their number and the number of all rows.
-        dead_letters: returns what takes the bad rows of a task; None where a bad row is an error.
     """
 
     words: str | None = None
@@ -49,7 +40,6 @@ class Sink:
     no_lifetimes: ConditionText | None = None
     conflicts: Callable[[bool], ConflictResolver] | None = None
     skipped: Callable[[int, int], ConditionText] | None = None
-    dead_letters: Callable[[WriteOptions, Columns], DeadLetters | None] = _dead_letters
 
     def target(self, options: Query) -> str:
         """Return the name of the target, as the log and errors use it."""

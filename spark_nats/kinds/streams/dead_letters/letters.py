@@ -10,11 +10,12 @@ limits retention, a replay finds each row where an earlier attempt stored it, an
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,25 +23,29 @@ import pyarrow as pa
 
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, leased
+from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Hint
 from spark_nats.errors import NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
+from spark_nats.jetstream.publishing.flight import OF_ROWS
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
+from spark_nats.kinds.streams.dead_letters import conditions
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
-from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
+from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.partitions import Way
 from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, try_to_read_back
-from spark_nats.kinds.streams.write.schema import Columns
-from spark_nats.kinds.streams.write.tasks import WriteTask
-from spark_nats.protocol.bytecolumns import booleans, byte_strings, integers, texts
+from spark_nats.kinds.streams.write.sink import Sink
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
+from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
@@ -75,31 +80,26 @@ class DeadLetter(NamedTuple):
     id: str | None = None
 
 
-class DeadLetters:
-    """Takes the bad rows of one task.
-
-    Args:
-        options: whether bad rows are dropped or stored, and where.
-        columns: the columns of all rows.
+class DeadLetters(Way):
+    """Stores the rows of one task, each by itself, and takes those that are bad.
 
     Attributes:
         count: number of bad rows, including those that an earlier attempt has stored.
         verdicts: the verdicts on a refused row that make it a bad row.
     """
 
-    def __init__(self, options: WriteOptions, columns: Columns) -> None:
-        self._options = options
-        self._target = columns.target or options.stream or "core NATS"
-        self._already_stored: AlreadyStored | None = None
+    def __init__(self, options: WriteOptions, sink: Sink) -> None:
+        super().__init__(options, sink)
+        self._target = sink.columns.target or options.stream or "core NATS"
+        self._already_aside: AlreadyStored | None = None
         self._waiting: list[DeadLetter] = []
         self._bytes = 0
         self._first = ""  # the reason of the first bad row
         self.count = 0
-        # A subject that no stream listens on is a mistake in the options, if an option sets it for all rows.
-        of_rows = {Verdict.BAD_ROW, Verdict.CONFLICT}
-        self.verdicts: Collection[Verdict] = (
-            of_rows if options.subject is not None else {*of_rows, Verdict.NO_SUCH_SUBJECT}
-        )
+        self.aside = self
+        self.verdicts = set(OF_ROWS)
+        if options.subject is not None:  # then a subject that no stream listens on is a mistake in the options
+            self.verdicts -= {Verdict.NO_SUCH_SUBJECT}
 
     def prepare(self, js: JetStream) -> None:
         """Check on the driver that the dead-letter stream, if there is one, accepts bad rows.
@@ -118,7 +118,7 @@ class DeadLetters:
         except StreamNotFoundError as error:
             raise error.with_context(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
         if stream.config.get("no_ack"):
-            raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=name))
+            raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
         dead_letter_subject(stream, options)
@@ -128,15 +128,15 @@ class DeadLetters:
             try_to_read_back(js, stream, singly=True)
 
     def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
-        """Begin a task. ``before`` is what is known of an earlier attempt, if there was one.
+        """Begin a task, after finding the bad rows that an earlier attempt has stored.
 
         Raises:
-            NatsError: the bad rows that the earlier attempt has stored could not be read.
+            NatsError: these could not be read.
         """
-        self._task = task
+        super().begin(lease, task, before)
         self._ids = MessageIds(task.query, task.batch, task.partition)
         if before is not None and self._options.bad_rows_stream is not None:
-            self._already_stored = lease.ask(partial(self._look_back, before.time))
+            self._already_aside = lease.ask(partial(self._look_back, before.time))
 
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.
@@ -153,44 +153,46 @@ class DeadLetters:
         prefix = self._ids.prefix
         return AlreadyStored(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
 
-    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
-        """Return the valid rows of a batch as they are published, and take the bad rows.
-
-        Rows that are only too large are still among the valid ones, see :meth:`rows_to_send`.
+    def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+        """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.
 
         Raises:
             InvalidRowError: the rows name another target.
-        """
-        checker.check_target(batch, first_row)
-        with contextlib.suppress(BrokenRuleError):
-            return checker.encode(batch)
-        reasons = _find_broken(checker, batch)
-        is_bad = np.zeros(batch.num_rows, np.bool_)
-        is_bad[list(reasons)] = True
-        columns = checker.columns_of(batch)
-        self.add(_as_it_is(columns, row, reasons[row]) for row in sorted(reasons))
-        return checker.encode(batch.filter(booleans(~is_bad)))
-
-    def rows_to_send(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
-        """Take the rows that are too large; return the others, without those stored as bad rows by an earlier attempt.
-
-        Raises:
             NatsError: bad rows could not be stored.
         """
-        # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
+        rows = self.valid_rows(checker, batch, first_row)
         if self._already_stored is not None:
-            left = self._already_stored.missing(rows.ids)
+            rows = rows.where(self._already_stored.missing(rows.ids))
+        # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
+        if self._already_aside is not None:
+            left = self._already_aside.missing(rows.ids)
             self.count += int(np.count_nonzero(~left))
             rows = rows.where(left)
-        is_large = checker.sizes(rows) > checker.max_payload
+        is_large = rows.sizes > checker.max_payload
         if is_large.any():
-            large, reason = rows.where(is_large), f"column 'payload' {checker.too_large}"
-            blocks = large.headers if large.headers is not None else pa.nulls(len(large.subjects), pa.binary())
-            for subject, payload, block in zip(large.subjects, large.payloads, blocks, strict=True):
-                self.add([refused_row(subject, payload, block.as_py() or b"", reason)])
+            large = Rows(np.flatnonzero(is_large), *rows.where(is_large)[:3], None)
+            for row in range(large.size):
+                self.take(large.take(slice(row, row + 1)), f"column 'payload' {checker.too_large}")
             rows = rows.where(~is_large)
-        self.flush()
+        self._flush()
         return rows
+
+    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+        """Take the rows that break a rule; return the others as they are published. Some may be too large."""
+        checker.check_target(batch, first_row)
+        bad: dict[int, DeadLetter] = {}
+        numbers = np.arange(batch.num_rows)
+        while True:  # an error names only the rows that break one rule
+            try:
+                rows = checker.encode(batch)
+            except BrokenRuleError as broken:
+                wrong, columns = broken.violation.wrong, checker.columns_of(batch)
+                for row in np.flatnonzero(wrong).tolist():
+                    bad[int(numbers[row])] = _as_it_is(columns, row, broken.sentence(row))
+                batch, numbers = batch.filter(booleans(~wrong)), numbers[~wrong]
+            else:
+                self.add(bad[number] for number in sorted(bad))
+                return rows
 
     def add(self, rows: Iterable[DeadLetter]) -> None:
         """Take bad rows. They are counted; with a dead-letter stream, they wait until enough can be stored together."""
@@ -202,44 +204,41 @@ class DeadLetters:
                 self._bytes += len(row.payload)
 
     def take(self, row: Rows, reason: str) -> None:
-        """Take a row that the stream has refused."""
-        self.add([refused_row(row.subjects[0], row.payloads[0], row.header(0), reason)])
+        """Take a row that is too large or that the stream has refused, as it was to be published."""
+        headers = parse_block(row.header(0))
+        columns = {"subject": row.subjects[0].as_py(), "headers": headers}
+        ids = headers.get(MSG_ID)
+        self.add([DeadLetter(columns, row.payloads[0].cast(pa.binary()).as_py(), reason, ids[0] if ids else None)])
 
-    def flush(self, at_end: bool = False) -> None:
-        """Store the waiting rows if they are many, or if ``at_end`` is set.
+    def _write_rows(
+        self, publisher: Publisher | CorePublisher, checker: RowChecker, batches: Iterator[pa.RecordBatch]
+    ) -> Counts:
+        counts = super()._write_rows(publisher, checker, batches)
+        self._flush(at_end=True)
+        self.unexpected = self._already_aside.unexpected if self._already_aside is not None else 0
+        return replace(counts, bad=self.count)
 
-        Raises:
-            NatsError: the stream did not accept a row.
-        """
+    def _flush(self, at_end: bool = False) -> None:
+        """Store the waiting rows if they are many, or if ``at_end`` is set."""
         if self._waiting and (at_end or len(self._waiting) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
             rows, self._waiting, self._bytes = self._waiting, [], 0
             self._store(rows)
 
     def warn(self, rows: int) -> None:
         """Log how many of the task's rows were bad, if any."""
-        # Bad rows that an earlier attempt has stored have their reason in a header.
-        task, first = self._task.name, printable(self._first or f"see the header {REASON}")
-        if self.count and (stream := self._options.bad_rows_stream):
-            logger.warning(
-                conditions.BAD_ROWS_SET_ASIDE(
-                    bad=self.count, rows=rows, task=task, stream=stream, reason=first
-                ).with_code
-            )
-        elif self.count:
-            logger.warning(conditions.BAD_ROWS_DROPPED(bad=self.count, rows=rows, task=task, reason=first).with_code)
-
-    @property
-    def unexpected(self) -> int:
-        """Number of bad rows that an earlier attempt has stored and that are not among the task's rows now."""
-        return self._already_stored.unexpected if self._already_stored is not None else 0
+        if self.count:
+            # Bad rows that an earlier attempt has stored have their reason in a header.
+            first = printable(self._first or f"see the header {REASON}")
+            where = {"stream": stream} if (stream := self._options.bad_rows_stream) else {}
+            said = conditions.BAD_ROWS_SET_ASIDE if where else conditions.BAD_ROWS_DROPPED
+            logger.warning(said(bad=self.count, rows=rows, task=self._task.name, reason=first, **where).with_code)
 
     def _store(self, rows: list[DeadLetter]) -> None:
         stream, options = str(self._options.bad_rows_stream), self._options
         ids = self._ids_of(rows)
-        if self._already_stored is not None:
-            missing = self._already_stored.missing(texts(ids))
-            rows = [row for row, chosen in zip(rows, missing, strict=True) if chosen]
-            ids = [each for each, chosen in zip(ids, missing, strict=True) if chosen]
+        if self._already_aside is not None:
+            missing = self._already_aside.missing(texts(ids)).tolist()
+            rows, ids = list(compress(rows, missing)), list(compress(ids, missing))
         if not rows:
             return
         try:
@@ -283,22 +282,6 @@ class DeadLetters:
         return [next(given) if row.id is None else row.id for row in rows]
 
 
-def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
-    """Return the rule that each bad row breaks: rows that break one are removed until no row does."""
-    found: dict[int, str] = {}
-    left = np.arange(batch.num_rows)
-    while True:
-        try:
-            checker.encode(batch.take(integers(left)), gives_ids=False)
-        except BrokenRuleError as broken:
-            wrong = broken.violation.wrong
-            for row in np.flatnonzero(wrong).tolist():
-                found[int(left[row])] = broken.sentence(row)
-            left = left[~wrong]
-        else:
-            return found
-
-
 def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
     """Return the dead letter of a row that breaks a rule, with its values unchanged."""
     values = {name: column[row].as_py() for name, column in columns.items()}
@@ -306,14 +289,6 @@ def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLet
     if isinstance(headers := values.get("headers"), list):
         values["headers"] = dict(headers)
     return DeadLetter(values, payload.encode() if isinstance(payload, str) else payload, reason)
-
-
-def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> DeadLetter:
-    """Return the dead letter of a row that is too large or that the stream refused, as it was to be published."""
-    headers = parse_block(header)
-    ids = headers.get(MSG_ID)
-    columns = {"subject": subject.as_py(), "headers": headers}
-    return DeadLetter(columns, payload.cast(pa.binary()).as_py(), reason, ids[0] if ids else None)
 
 
 def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:

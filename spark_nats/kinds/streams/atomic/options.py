@@ -1,0 +1,23 @@
+"""The option ``atomic``."""
+
+from dataclasses import dataclass
+
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import RowQuery
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class Atomic(RowQuery, section="Writing"):
+    """The option for rows that are stored together."""
+
+    atomic: bool = option(
+        values.read_boolean,
+        "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
+        default="false",
+    )
+
+    @property
+    def way(self) -> str:
+        """What stores the rows of a task: all of them together if the option is set."""
+        return "streams.atomic.together:Together" if self.atomic else super().way

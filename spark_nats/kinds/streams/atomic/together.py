@@ -1,0 +1,70 @@
+"""Storing the rows of a partition together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from spark_nats.client.connection import Connection
+from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.kinds.streams.atomic import conditions
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, place_before
+from spark_nats.kinds.streams.write.partitions import Way
+from spark_nats.kinds.streams.write.tasks import Counts
+from spark_nats.protocol.bytecolumns import flags_of
+from spark_nats.protocol.headers import BATCH_HEADER_BYTES
+
+_MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
+
+
+class Together(Way):
+    """Stores the rows of one task as one batch."""
+
+    def check(self, connection: Connection, stream: StreamInfo) -> None:
+        """Check on the driver that the server and the stream store rows together."""
+        if connection.info.is_older_than(2, 12):
+            raise PublishError(conditions.SERVER_STORES_SINGLY(version=connection.info.version))
+        if not stream.config.get("allow_atomic"):
+            raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
+
+    def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
+        """Write all rows or none; return their number, and the bytes of those that were sent."""
+        assert stream is not None  # noqa: S101 - core NATS does not have the option
+        parts: list[pa.RecordBatch] = []
+        count = size = 0
+        for batch in batches:
+            count += batch.num_rows
+            if count > MAX_ROWS:
+                raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
+            parts.append(batch)
+            size += batch.nbytes
+            if size > _MAX_BYTES:
+                raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_BYTES >> 20))
+        if not count:
+            return Counts()
+        (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
+        _check_together(rows)
+        publisher = BatchPublisher(self._lease, stream, self._options.ack_timeout, self._options.api_prefix)
+        stored = self._already_stored
+        if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids)):
+            return Counts(count)
+        publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+        return Counts(count, int(rows.sizes.sum()), publisher.duplicates)
+
+
+def _check_together(rows: CheckedRows) -> None:
+    """Refuse a row that the server cannot store together with those before it; its own refusal would not name it."""
+    of_id = np.flatnonzero(flags_of(rows.ids.is_valid()))
+    same_id = of_id[place_before(rows.ids.drop_null()) >= 0]
+    if len(same_id):
+        raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
+    if rows.conditional is None:
+        return
+    repeats = np.flatnonzero(flags_of(rows.conditional) & (place_before(rows.subjects) >= 0))
+    if len(repeats):
+        raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(repeats[0])))

@@ -1,0 +1,1 @@
+"""Dead letters: rows that cannot be sent are dropped, or stored in a stream of their own."""

@@ -1,0 +1,51 @@
+"""The options ``badRows`` and ``badRowsStream``."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.dead_letters import conditions
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import Query, RowQuery
+from spark_nats.options.values import FAIL
+
+DROP, TO_STREAM = "drop", "stream"
+"""What happens to rows that cannot be sent, unless they fail the task."""
+_WAY = "streams.dead_letters.letters:DeadLetters"
+
+
+def read_bad_rows(text: str) -> str:
+    """Read ``fail``, ``drop`` or ``stream``."""
+    return values.read_word(text, FAIL, DROP, TO_STREAM)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class BadRows(RowQuery, section="Writing"):
+    """The options for rows that cannot be sent."""
+
+    bad_rows: str = option(
+        read_bad_rows,
+        "what to do with a row that cannot be sent, or that the server refuses because of the row itself: `fail` the "
+        "task, `drop` the row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
+        default=FAIL,
+    )
+    bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
+
+    @property
+    def way(self) -> str:
+        """What stores the rows of a task, and sets bad rows aside unless they fail it."""
+        return super().way if self.bad_rows == FAIL else _WAY
+
+    def checked(self, given: Collection[str]) -> Query:
+        """Check that the options determine where bad rows go, and that they can go there."""
+        what, other = self.bad_rows, self.bad_rows_stream
+        if what == TO_STREAM and other is None:
+            raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
+        if what != TO_STREAM and other is not None:
+            raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
+        if other is not None and other == self.stream:
+            raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
+        if what != FAIL and self.way != _WAY:  # another option stores rows in another way
+            raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
+        return super().checked(given)

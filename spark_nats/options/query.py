@@ -74,9 +74,9 @@ class RowQuery(Query):
         return None
 
     @property
-    def way(self) -> str:
+    def row_writer(self) -> str:
         """What stores the rows of a task, as ``module:name`` in ``kinds``; an option may name another class."""
-        return "streams.write.partitions:Way"
+        return "streams.write.partitions:RowWriter"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

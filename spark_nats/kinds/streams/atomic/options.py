@@ -18,6 +18,6 @@ class Atomic(RowQuery, section="Writing"):
     )
 
     @property
-    def way(self) -> str:
+    def row_writer(self) -> str:
         """What stores the rows of a task: all of them together if the option is set."""
-        return "streams.atomic.together:Together" if self.atomic else super().way
+        return "streams.atomic.together:Together" if self.atomic else super().row_writer

@@ -13,7 +13,7 @@ from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, place_before
-from spark_nats.kinds.streams.write.partitions import Way
+from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES
@@ -21,7 +21,7 @@ from spark_nats.protocol.headers import BATCH_HEADER_BYTES
 _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
 
 
-class Together(Way):
+class Together(RowWriter):
     """Stores the rows of one task as one batch."""
 
     def check(self, connection: Connection, stream: StreamInfo) -> None:

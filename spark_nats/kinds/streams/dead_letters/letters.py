@@ -41,7 +41,7 @@ from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.partitions import Way
+from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, try_to_read_back
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
@@ -80,7 +80,7 @@ class DeadLetter(NamedTuple):
     id: str | None = None
 
 
-class DeadLetters(Way):
+class DeadLetters(RowWriter):
     """Stores the rows of one task, each by itself, and takes those that are bad.
 
     Attributes:

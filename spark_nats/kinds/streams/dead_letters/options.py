@@ -12,7 +12,7 @@ from spark_nats.options.values import FAIL
 
 DROP, TO_STREAM = "drop", "stream"
 """What happens to rows that cannot be sent, unless they fail the task."""
-_WAY = "streams.dead_letters.letters:DeadLetters"
+_WRITER = "streams.dead_letters.letters:DeadLetters"
 
 
 def read_bad_rows(text: str) -> str:
@@ -33,9 +33,9 @@ class BadRows(RowQuery, section="Writing"):
     bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
 
     @property
-    def way(self) -> str:
+    def row_writer(self) -> str:
         """What stores the rows of a task, and sets bad rows aside unless they fail it."""
-        return super().way if self.bad_rows == FAIL else _WAY
+        return super().row_writer if self.bad_rows == FAIL else _WRITER
 
     def checked(self, given: Collection[str]) -> Query:
         """Check that the options determine where bad rows go, and that they can go there."""
@@ -46,6 +46,6 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
         if other is not None and other == self.stream:
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and self.way != _WAY:  # another option stores rows in another way
+        if what != FAIL and self.row_writer != _WRITER:  # another option names another row writer
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
         return super().checked(given)

@@ -9,7 +9,7 @@
 :mod:`.notes`           the notes of tasks that begin, in the state bucket
 :mod:`.task_start`      how a task begins: a pure function of known facts
 :mod:`.replay`          finding the rows that earlier attempts have stored
-:mod:`.partitions`      writing one partition: each row by itself, unless an option names another way
+:mod:`.partitions`      writing one partition: each row by itself, unless an option names another row writer
 :mod:`.tasks`           what the driver and the tasks exchange
 :mod:`.metrics_channel` counts of a commit, for the program that started the query
 :mod:`.writers`         the batch and the streaming writer

@@ -80,8 +80,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        way = load(options.way)(options, sink)
-        way.prepare(js)
+        writer = load(options.row_writer)(options, sink)
+        writer.prepare(js)
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
@@ -89,7 +89,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
-        way.check(connection, stream)
+        writer.check(connection, stream)
         return _prepare_replay(js, options, stream, streaming)
 
 

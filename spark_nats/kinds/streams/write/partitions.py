@@ -54,7 +54,7 @@ def write_partition(
     stream: StreamInfo | None = None
     before: Before | None = None
     unsure = False
-    way: Way = load(options.way)(options, sink)
+    writer: RowWriter = load(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         max_payload = lease.connection.info.max_payload
@@ -65,14 +65,14 @@ def write_partition(
                 before, unsure = find_already_stored(lease, options, task, ids, stream, entry)
         else:
             batches = _looked_at(options, task.query, batches)
-        way.begin(lease, task, before)
+        writer.begin(lease, task, before)
         # A stream of counters refuses the header that names the stream.
         names_stream = stream is not None and not has_counters(stream)
-        counts = way.write(stream, RowChecker(options, max_payload, ids, names_stream, sink.columns), batches)
+        counts = writer.write(stream, RowChecker(options, max_payload, ids, names_stream, sink.columns), batches)
     count, duplicates = counts.rows, counts.duplicates
     already_stored = before.already_stored if before is not None else None
     if already_stored is not None:
-        if already_stored.unexpected + way.unexpected:
+        if already_stored.unexpected + writer.unexpected:
             whose = f"that this partition stored before, and that are not among its {count} rows now,"
             raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
         if already_stored.rows:
@@ -83,13 +83,13 @@ def write_partition(
         logger.warning(
             conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=duplicates, rows=count).with_code
         )
-    way.warn(count)
+    writer.warn(count)
     rows = count - counts.skipped - counts.bad
     counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.reconnects)
     return Written(counts, task.query if unsure else None, task.run)
 
 
-class Way:
+class RowWriter:
     """Stores the rows of one task, each by itself; a row that cannot be sent is an error.
 
     Args:
@@ -112,7 +112,7 @@ class Way:
         """Check on the driver, before the target, what else the tasks need."""
 
     def check(self, connection: Connection, stream: StreamInfo) -> None:
-        """Check on the driver that rows can be stored in the target stream in this way."""
+        """Check on the driver that the target stream takes rows as this writer stores them."""
 
     def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
         """Begin the task. ``before`` is what is known of an earlier attempt, if there was one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import parse_object, sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
 from spark_nats.protocol.short_entries import from_text
-from spark_nats.protocol.stream_configs import RequestedConfig, check_type, read_config, read_time
+from spark_nats.protocol.stream_configs import check_type, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,
     first_overlap,
@@ -404,20 +404,7 @@ def read_tokens(text: str) -> str:
     return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
-def read_create_stream(text: str) -> bool | RequestedConfig:
-    """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    config = object_in(text)
-    if config is None:
-        raise ValueError(
-            "must be true, false or a stream configuration in JSON, such as "
-            '{"subjects": ["orders.>"], "max_age": "48h"}'
-        )
-    return read_config(config)
-
-
-_BUCKET_FIELDS: dict[str, type] = {
+CREATED: dict[str, type] = {
     "history": int,
     "max_age": str,
     "max_bytes": int,
@@ -428,36 +415,30 @@ _BUCKET_FIELDS: dict[str, type] = {
     "compression": bool,
     "description": str,
 }
-_STORE_FIELDS: dict[str, type] = {
-    name: _BUCKET_FIELDS[name] for name in ("max_age", "max_bytes", "replicas", "storage", "compression", "description")
-}
+"""The types of the fields of a new bucket, by their names in ADR-8; an object store has some of them."""
 
 
-def read_create_object_store(text: str) -> dict[str, Any] | None:
-    """Read ``true``, ``false`` or an object store's configuration in JSON, as :func:`read_create_bucket` does."""
-    return _read_create(text, "an object store", _STORE_FIELDS, '{"max_bytes": 1000000000, "replicas": 3}')
+def read_creation(text: str, what: str, fields: Collection[str], example: str) -> dict[str, Any] | None:
+    """Read ``true``, ``false`` or the configuration of a bucket or an object store in JSON.
 
-
-def read_create_bucket(text: str) -> dict[str, Any] | None:
-    """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
+    Args:
+        text: the option.
+        what: what is created, for errors.
+        fields: names of the fields that it may have, among :data:`CREATED`.
+        example: a configuration, for errors.
 
     Returns:
         The configuration, with durations in nanoseconds; empty for ``true``, None for ``false``.
     """
-    return _read_create(text, "a bucket", _BUCKET_FIELDS, '{"history": 5, "max_age": "24h"}')
-
-
-def _read_create(text: str, what: str, fields: Mapping[str, type], example: str) -> dict[str, Any] | None:
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
     config = object_in(text)
     if config is None:
         raise ValueError(f"must be true, false or {what}'s configuration in JSON, such as {example}")
     for name, value in config.items():
-        kind = fields.get(name)
-        if kind is None:
+        if name not in fields:
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
-        check_type(name, value, kind)
+        check_type(name, value, CREATED[name])
     times = {name: read_time(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")}
     if not 1 <= config.get("history", 1) <= MAX_HISTORY:
         raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {MAX_HISTORY} (ADR-8)")

@@ -36,6 +36,11 @@ def read_on_conflict(text: str) -> str:
     return values.read_word(text, FAIL, SKIP)
 
 
+def read_create_bucket(text: str) -> dict[str, Any] | None:
+    """Read ``true``, ``false`` or a bucket's configuration in JSON, as :func:`values.read_creation` does."""
+    return values.read_creation(text, "a bucket", values.CREATED, '{"history": 5, "max_age": "24h"}')
+
+
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Bucket(Group, section=WHAT):
     """Which bucket is read or written."""
@@ -44,7 +49,7 @@ class _Bucket(Group, section=WHAT):
         values.read_bucket, "KV bucket to read or to write to", required=True, excludes=("stream", "streamPattern")
     )
     create: dict[str, Any] | None = option(
-        values.read_create_bucket,
+        read_create_bucket,
         'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
         default="false",
         name="createBucket",

@@ -26,6 +26,12 @@ def read_object_bytes(text: str) -> int:
     return number
 
 
+def read_create_object_store(text: str) -> dict[str, Any] | None:
+    """Read ``true``, ``false`` or an object store's configuration in JSON, as :func:`values.read_creation` does."""
+    fields = ("max_age", "max_bytes", "replicas", "storage", "compression", "description")
+    return values.read_creation(text, "an object store", fields, '{"max_bytes": 1000000000, "replicas": 3}')
+
+
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Store(Group, section=WHAT):
     """Which object store is read or written."""
@@ -87,7 +93,7 @@ class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     """The object store into which rows are put."""
 
     create: dict[str, Any] | None = option(
-        values.read_create_object_store,
+        read_create_object_store,
         "create the object store if it does not exist: `true` or its configuration in JSON, such as "
         '`{"max_bytes": 1000000000, "replicas": 3}`',
         default="false",

@@ -16,7 +16,7 @@ from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, RowQuery, StreamScan
 from spark_nats.options.values import EARLIEST, LATEST, Offsets, StreamOffset
-from spark_nats.protocol.stream_configs import RequestedConfig
+from spark_nats.protocol.stream_configs import RequestedConfig, read_config
 from spark_nats.protocol.subjects import subject_violation
 
 STREAM = (
@@ -34,13 +34,26 @@ SUBJECT = (
 )
 
 
+def read_create_stream(text: str) -> bool | RequestedConfig:
+    """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    config = values.object_in(text)
+    if config is None:
+        raise ValueError(
+            "must be true, false or a stream configuration in JSON, such as "
+            '{"subjects": ["orders.>"], "max_age": "48h"}'
+        )
+    return read_config(config)
+
+
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamsNamed(Group, section=WHAT):
     """The streams that are read or written."""
 
     streams: tuple[str, ...] = option(values.read_names, STREAM, name="stream", absent=())
     create: bool | RequestedConfig = option(
-        values.read_create_stream,
+        read_create_stream,
         "create the stream if it does not exist: `true` (for the subjects in `subject`) or its configuration in JSON, "
         'such as `{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
         default="false",

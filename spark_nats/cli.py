@@ -148,6 +148,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what there is\n")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, rest = self.parse_known_args(args, namespace)
+        if rest:  # not shown, because it may be the end of a password
+            self.error("an argument belongs to no option; quote a value that has spaces")
+        return parsed
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         if self._subparsers:  # the command's own parser checks the arguments after the command

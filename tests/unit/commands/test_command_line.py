@@ -46,7 +46,10 @@ def test_an_option_like_no_other_is_refused_without_its_value(command: str, caps
     [
         (["lag"], "spark-nats lag: the following arguments are required: --checkpoint"),
         (["lag", "--checkpoint"], "spark-nats lag: argument --checkpoint: expected one argument"),
-        (["lag", "--checkpoint", "c", "more"], "spark-nats: unrecognized arguments: more"),
+        (
+            ["lag", "--checkpoint", "c", "more"],
+            "spark-nats: an argument belongs to no option; quote a value that has spaces",
+        ),
         ([], "spark-nats: the following arguments are required: COMMAND"),
         (["lagg"], "spark-nats: argument COMMAND: invalid choice: 'lagg'"),
         (["--verison"], "spark-nats: there is no option --verison; did you mean --version?"),
@@ -62,6 +65,11 @@ def test_what_is_wrong_is_the_first_line(arguments: list[str], said: str, capsys
 def test_a_value_may_look_like_an_option_where_it_holds_a_blank(capsys: pytest.CaptureFixture[str]) -> None:
     first, _ = refused(["lag", "--password", "--not an option"], capsys)
     assert first.endswith("are required: --checkpoint")
+
+
+def test_the_rest_of_a_value_without_quotes_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    first, then = refused(["check", "--password", "two", "t0ps3cret"], capsys)
+    assert "t0ps3cret" not in first + then
 
 
 @pytest.mark.parametrize("value", ["-x", "-t0ps3cret", "--t0ps3cret", "-t0p=s3cret"])

@@ -34,8 +34,11 @@ class Verdict(Enum):
     STRANGER = auto()
     """Another client answers on the message's subject; the stream may listen there too."""
     TOO_MANY = auto()
-    """The message may be sent again later and slower: the stream is overloaded, the message's batch was dropped, or a
-    cluster is still storing another message of its subject, so the subject's last message is not known yet."""
+    """The message may be sent again later and slower: the stream is overloaded, or a cluster is still storing another
+    message of its subject, so the subject's last message is not known yet."""
+    INCOMPLETE = auto()
+    """The server lacks earlier messages of the batch. It has dropped the batch, or it is not the leader that keeps them
+    and may have stored the batch."""
     UNAVAILABLE = auto()
     """The message may be sent again later. The stream has no leader at the moment or is offline, JetStream is not ready
     or not enabled, or there is no stream."""
@@ -204,7 +207,7 @@ _VERDICTS: dict[int, Verdict] = {
     **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.UNAVAILABLE),
     ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
     ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
-    ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, for example after a leader change
+    ErrCode.BATCH_INCOMPLETE: Verdict.INCOMPLETE,
     ErrCode.BATCH_HAS_DUPLICATE: Verdict.REPEATED,
     ErrCode.WRONG_LAST_SEQUENCE: Verdict.CONFLICT,
 }

@@ -2,9 +2,10 @@
 
 The messages of a batch carry its id and their numbers in it; the server keeps them aside until the last one commits the
 batch. It stores nothing before that, and drops what is not committed within ten seconds. So when anything is lost
-before the commit was sent, the batch is sent again with another id. Once the commit was sent, its answer may be lost;
-then only message ids tell whether the batch is stored. The server does not answer a batch with *duplicate*, as it does
-a message: it refuses a batch in which it knows any message id. So the publisher then asks for each id.
+before the commit was sent, the batch is sent again with another id. Once the commit was sent, its answer may be lost,
+or come from a former leader that lacks the batch; then only message ids tell whether the batch is stored. The server
+does not answer a batch with *duplicate*, as it does a message: it refuses a batch in which it knows any message id. So
+the publisher then asks for each id.
 """
 
 from __future__ import annotations
@@ -107,9 +108,13 @@ class BatchPublisher:
             if self._lease.connection.lame_duck:
                 self._lease.move()
             refused = self._exchange(self._lease.connection, batch)
+            if refused is None or refused.verdict is not Verdict.INCOMPLETE:
+                self._committing = None
             self._lease.succeeded()
             if refused is None or self._is_stored_despite(batch, refused):
                 return True
+            if self._committing is not None:
+                self._doubt(batch, refused.reason)
         except PublishError:
             raise
         except NatsError as error:
@@ -134,6 +139,17 @@ class BatchPublisher:
             self._report(batch, refused)
         self._check_subjects(batch)
         return False
+
+    def _doubt(self, batch: Rows, reason: str) -> None:
+        """Note that a batch may be stored although its commit was refused by a server that lacks the first message.
+
+        Another server may have that message: the leader now, if a former one answers that was suspended.
+        """
+        if self._doubtful is None:
+            self._doubtful = self._committing
+        if batch.ids is None:
+            failed = PublishError(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
+            raise self._failed(failed).advising(Hint.MESSAGE_IDS)
 
     def _wait(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
@@ -165,7 +181,6 @@ class BatchPublisher:
             self._committing = clock.monotonic()
             connection.publish_columns(*(column[rows - 1 :] for column in columns))
             refused = self._await(connection, answers, batch_id, rows - 1)
-            self._committing = None
         connection.unsubscribe(answers)
         return refused
 

@@ -158,7 +158,7 @@ OF_PUBLISHING = {
     10172: ROW,  # message counter is broken: that of its subject
     10174: NO,  # atomic publish is disabled
     10175: NO,  # atomic publish sequence is missing
-    10176: TOO_MANY,  # atomic publish batch is incomplete
+    10176: Verdict.INCOMPLETE,  # atomic publish batch is incomplete
     10177: NO,  # atomic publish unsupported header used: only for rows that are stored together
     10179: NO,  # atomic publish batch ID is invalid
     10188: ROW,  # message schedules is disabled

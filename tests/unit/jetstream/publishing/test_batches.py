@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client.pool import leased
-from spark_nats.errors import NatsConnectionError, NatsError
+from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.views import stream_info
@@ -22,6 +22,7 @@ from tests.scripted_server import Peer, api_answer, scripted_server
 NOBODY = b"NATS/1.0 503\r\n\r\n"
 CONFIG = {"name": "S", "retention": "limits", "subjects": ["S.>"], "num_replicas": 3, "duplicate_window": 120 * 10**9}
 STATE = {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}
+INCOMPLETE = b'{"error":{"code":400,"err_code":10176,"description":"atomic publish batch is incomplete"},"stream":"S"}'
 REPEATED = b'{"error":{"code":400,"err_code":10201,"description":"batch has a known id"},"stream":"S"}'
 
 
@@ -80,6 +81,34 @@ def test_a_commit_that_is_not_answered_leaves_a_doubt() -> None:
     assert str(raised.value).endswith(
         "; this task's 2 rows were sent and not answered (all of them may be stored, or none)"
     )
+
+
+def test_a_commit_that_is_refused_for_lack_of_the_first_message_leaves_a_doubt() -> None:
+    """Somebody has taken the first message, and may have stored the batch: two servers take themselves for leaders."""
+    with (
+        pytest.raises(PublishError) as raised,
+        publishing(lambda header: INCOMPLETE if b"Commit" in header else b"") as publisher,
+    ):
+        publisher.publish(pa.array(["S.x"] * 2), byte_strings([b""] * 2), None, pa.nulls(2, pa.string()))
+    assert "atomic publish batch is incomplete (400, 10176); this task's 2 rows were sent" in str(raised.value)
+    assert "(all of them may be stored, or none)" in str(raised.value)
+
+
+def test_with_message_ids_such_a_batch_is_sent_again() -> None:
+    commits: list[bytes] = []
+
+    def answer(header: bytes) -> bytes:
+        if b"Commit" not in header:
+            return b""
+        commits.append(header)
+        if len(commits) == 1:
+            return INCOMPLETE
+        batch = next(line for line in header.split(b"\r\n") if line.startswith(b"Nats-Batch-Id: "))[15:]
+        return b'{"stream":"S","seq":2,"batch":"%b","count":2}' % batch
+
+    with publishing(answer, 60.0) as publisher:
+        publish(publisher, 2)
+    assert len(commits) == 2
 
 
 def test_a_batch_that_nobody_takes_is_sent_again_where_another_account_may_map_its_subjects() -> None:

@@ -22,9 +22,7 @@ Reach = Callable[[Server, float, float], Transport | None]
 class Opening(NamedTuple):
     """What comes before INFO, and after TLS if a connection uses it, such as a WebSocket."""
 
-    start: Callable[
-        [Transport, Server, float, float], None
-    ]  # puts a layer on a transport; timeout and deadline as above
+    start: Callable[[Transport, Server, float, float], None]  # puts a layer on a transport; the numbers are as above
     doubt: str  # what to ask when no INFO comes
     hint: Hint  # what to check then, or when TLS fails
 

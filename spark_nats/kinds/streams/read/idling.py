@@ -46,7 +46,8 @@ class _Idle(NamedTuple):
     """The offset at which a query is idle, and how the query waits there."""
 
     start: dict[str, Any]
-    next_look: float  # when to look again after a message, or without a watch
+    waits: bool  # whether there are messages, but too few for a micro-batch
+    next_look: float  # when to look again without a watch, or after one more message of too few
     moment: float  # seconds to listen each time
     until: float  # when to look even without a message
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
@@ -92,7 +93,7 @@ class Idling:
         next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
-        self._idle = _Idle(start, next_look, moment, min(now + MAX_QUIET, until), self._places())
+        self._idle = _Idle(start, waits, next_look, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
@@ -117,6 +118,9 @@ class Idling:
                 if not self._watch.wait(idle.moment):
                     return self._lists_the_same(self._watch.js)
                 self._memory.expects_more = True
+                if not idle.waits:  # a micro-batch follows, so there are no more looks than micro-batches
+                    self.forget()
+                    return False
         except (NatsError, WatchLostError) as error:
             logger.debug("not certain to hear of what is stored: %s", error)
             self._give_up(UNSURE_FOR)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_nats import clock
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, matching
@@ -104,6 +105,25 @@ def test_what_is_stored_is_read_without_a_look_between(nats_server: Server, nats
             assert sequences(query, 1) == [sequence]
             listen(query)
         wait_until(lambda: len(watches(nats_py, unique)) == 1)
+
+
+def test_what_is_heard_of_is_read_at_once_however_short_ago_the_last_look_was(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slept(seconds: float) -> None:
+        raise AssertionError(f"it waits for {seconds} s")
+
+    nats_py.create_stream(unique)
+    with idle_query(nats_server, unique) as query:
+        nats_py.store_empty(unique, 1)
+        assert sequences(query, 1) == [1]
+        monkeypatch.setattr(idling, "LOOK_INTERVAL", 60.0)
+        assert query.micro_batch() == []
+        assert listens(query)
+        nats_py.store_empty(unique, 1)
+        monkeypatch.setattr(clock, "sleep", slept)
+        assert sequences(query, 1) == [2]
+        monkeypatch.undo()
 
 
 def test_a_query_with_filters_sleeps_on_when_other_subjects_come(

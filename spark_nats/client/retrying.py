@@ -132,16 +132,26 @@ def _refusals_in(error: NatsError) -> set[str]:
     return {str(each) for each in failures or (error,) if isinstance(each, AuthorizationError)}
 
 
-def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, established: bool) -> Result:
+def retrying(
+    action: Callable[[], Result],
+    options: RetryOptions,
+    what: str,
+    *,
+    established: bool,
+    after: Callable[[NatsError], bool] = lambda _: True,
+) -> Result:
     """Return the result of an action, retried by :class:`Retries`, where the other arguments are described.
 
-    The log says when retries begin and succeed. An error that cannot pass, or has not passed in time, is raised.
+    The log says when retries begin and succeed. An error that cannot pass, or has not passed in time, is raised, as is
+    one for which ``after`` is false.
     """
     retries = Retries(options, what, established=established)
     while True:
         try:
             result = action()
         except NatsError as error:
+            if not after(error):
+                raise
             retries.failed(error)
         else:
             retries.succeeded()

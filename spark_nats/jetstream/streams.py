@@ -8,7 +8,7 @@ from typing import Any
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import bad_answer_is_protocol_error
-from spark_nats.protocol.api import Api, domain_of
+from spark_nats.protocol.api import UNAVAILABLE, Api, domain_of
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of, store_of
 
@@ -197,8 +197,8 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     """
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):
-        raise JetStreamError(NO_LEADER(stream=name))
+        raise JetStreamError(NO_LEADER(stream=name), UNAVAILABLE)
     with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
         lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
     if 2 * (1 + sum(lately)) <= 1 + len(lately):
-        raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE))
+        raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE), UNAVAILABLE)

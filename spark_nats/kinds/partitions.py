@@ -1,14 +1,20 @@
-"""What every partition carries to its task."""
+"""What every partition carries to its task, and how a batch plans its partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_nats.client import Connection
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.pool import borrow
+from spark_nats.client.retrying import retrying
+from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.options.query import Query
+from spark_nats.protocol.api import UNAVAILABLE
 
 
 @dataclass(frozen=True)
@@ -32,3 +38,22 @@ def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) ->
     """Return partitions with the announced servers that this process knows."""
     known = announced_text(options)
     return [replace(each, announced=known) if known else each for each in partitions]
+
+
+def plan_batch(options: Query, plan: Callable[[Connection], Iterable[Partition]]) -> list[InputPartition]:
+    """Return the partitions of a batch that a plan finds on the driver; wait while a leader is elected.
+
+    A server that cannot be reached is an error at once, because its URL may be wrong.
+
+    Raises:
+        NatsError: the plan failed.
+    """
+    with borrow(options.connection) as connection:
+        found = retrying(
+            lambda: plan(connection), options.retries, "planning a batch", established=False, after=_is_unavailable
+        )
+    return with_servers(found, options.connection)
+
+
+def _is_unavailable(error: NatsError) -> bool:
+    return isinstance(error, JetStreamError) and error.code == UNAVAILABLE

@@ -132,7 +132,8 @@ NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
 """JetStream is off: it is not enabled, has not started yet, or the server stopped it because its disk is full."""
 
 
-_UNAVAILABLE = 503  # a `code`: JetStream is not ready, or has no resources
+UNAVAILABLE = 503
+"""Class of the errors of a server while JetStream is not ready, a stream has no leader, or resources are lacking."""
 
 
 class ApiError(NamedTuple):
@@ -145,9 +146,9 @@ class ApiError(NamedTuple):
     @property
     def transient(self) -> Transient:
         """Whether the error passes by itself, as while JetStream starts, or a stream or consumer has no leader."""
-        if self.err_code in NOT_READY or (self.code == _UNAVAILABLE and not self.err_code):
+        if self.err_code in NOT_READY or (self.code == UNAVAILABLE and not self.err_code):
             return Transient.ALWAYS
-        if self.err_code in NOT_ENABLED or self.code == _UNAVAILABLE:
+        if self.err_code in NOT_ENABLED or self.code == UNAVAILABLE:
             return Transient.ONCE_ESTABLISHED
         return Transient.NEVER
 

@@ -34,7 +34,7 @@ ROOMS = {
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
     "options": "conditions errors protocol client",
     "kinds.kind": "conditions options",
-    "kinds.partitions": "client",
+    "kinds.partitions": "errors protocol client options",
     "kinds.preparing": "sparkapi client",
     "kinds.streams.conditions": "conditions",
     "kinds.streams.atomic.conditions": "conditions",

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.client.pool import borrow, leased
+from spark_nats.client import Connection
+from spark_nats.client.pool import leased
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import naming_bucket
@@ -24,7 +25,7 @@ from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
 from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
-from spark_nats.kinds.partitions import Partition, with_servers
+from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
@@ -88,16 +89,15 @@ class NatsBucketReader(DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read; first create the bucket if it does not exist and the options request that."""
+        return plan_batch(self._options, self._entries)
+
+    def _entries(self, connection: Connection) -> list[KeysPartition]:
         options = self._options
-        with (
-            borrow(options.connection) as connection,
-            naming_bucket(js := JetStream(connection, options.api_prefix), options.bucket),
-        ):
+        with naming_bucket(js := JetStream(connection, options.api_prefix), options.bucket):
             config = options.requested_config
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
-            planned = self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))
-        return with_servers(planned, options.connection)
+            return self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Plan one partition for each filter of keys."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.client import Connection
+from spark_nats.client.pool import Lease, leased
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
@@ -27,7 +28,7 @@ from spark_nats.kinds.objects.reading import (
     read_version,
 )
 from spark_nats.kinds.objects.wire import name_of
-from spark_nats.kinds.partitions import Partition, with_servers
+from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.options.data_loss import report_loss
@@ -120,14 +121,15 @@ class NatsObjectReader(DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: spread the objects whose names match over partitions."""
+        return plan_batch(self._options, self._planned)
+
+    def _planned(self, connection: Connection) -> list[ObjectsPartition]:
         options = self._options
-        with borrow(options.connection) as connection:
-            subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
+        subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
-        cut = [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
-        return with_servers(cut, options.connection)
+        return [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some objects, on an executor.

@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.client import Connection
+from spark_nats.client.pool import Lease, leased
 from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.partitions import Partition, with_servers
+from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.tables.inventory import (
     choose_streams,
     count_subjects,
@@ -58,10 +59,12 @@ class NatsTableReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Log in, and request the list of streams."""
         options = self._options
-        with borrow(options.connection) as connection:
+
+        def plan(connection: Connection) -> list[TablePartition]:
             js = JetStream(connection, options.api_prefix)
-            chosen = TablePartition(choose_streams(js, options.streams, options.pattern))
-        return with_servers([chosen], options.connection)
+            return [TablePartition(choose_streams(js, options.streams, options.pattern))]
+
+        return plan_batch(options, plan)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Request the table, on an executor.

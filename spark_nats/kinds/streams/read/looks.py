@@ -281,7 +281,7 @@ class Look:
         """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
-            JetStreamError: the contradiction has not lasted long enough (503).
+            JetStreamError: the contradiction has not lasted long enough.
         """
         if doubted := name in facts.doubts:
             self.memory.view.confirm_lost(self.js, facts.begins[name], facts.infos.get(name), name)
@@ -292,7 +292,7 @@ class Look:
 
         Raises:
             DataLossError: ``failOnDataLoss`` is set.
-            JetStreamError: the absence has not lasted long enough (503).
+            JetStreamError: the absence has not lasted long enough.
         """
         self.confirm(facts, name)
         view = self.memory.view

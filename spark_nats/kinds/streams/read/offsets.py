@@ -31,7 +31,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
 
     Raises:
         DataLossError: some of what comes next is lost, and ``failOnDataLoss`` is set.
-        JetStreamError: a stream contradicts what the query has read, but not for long enough yet (503).
+        JetStreamError: a stream contradicts what the query has read, but not for long enough yet.
         NatsError: a request failed.
     """
     pattern, memory = look.options.pattern, look.memory
@@ -122,7 +122,7 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
 
     Raises:
         DataLossError: there is such a stream, or a stream does not exist any more, and ``failOnDataLoss`` is set.
-        JetStreamError: a loss was not reported for long enough yet (503).
+        JetStreamError: a loss was not reported for long enough yet.
         NatsError: a request failed.
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
+from spark_nats.client import Connection
 from spark_nats.client.pool import borrow, leased
 from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
@@ -26,7 +27,7 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
-from spark_nats.kinds.partitions import Partition, with_servers
+from spark_nats.kinds.partitions import Partition, plan_batch, with_servers
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
@@ -184,17 +185,18 @@ class NatsReader(_RangesReader, DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions; with ``limit``, one partition of the first messages."""
+        return plan_batch(self._options, self._planned)
+
+    def _planned(self, connection: Connection) -> Sequence[Partition]:
+        js = JetStream(connection, self._options.api_prefix)
         memory, limit = QueryMemory(self._options, patience=0.0), self._options.limit
-        with borrow(self._options.connection) as connection:
-            js = JetStream(connection, self._options.api_prefix)
-            with suggesting_names(js, self._options.streams):
-                ranges = bounds.batch(Look(js, self._options, memory))
+        with suggesting_names(js, self._options.streams):
+            ranges = bounds.batch(Look(js, self._options, memory))
         if limit is None or not ranges:
             partitions = self._packed(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
-            return with_servers(partitions, self._options.connection)
-        first = SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
-        return with_servers([first], self._options.connection)
+            return partitions
+        return [SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)]
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -387,6 +387,20 @@ def test_what_is_said_for_a_moment_fails_no_task(
     assert sorted(sequences_of(read_partitions(pickle.dumps(reader), partitions))) == list(range(1, 11))
 
 
+def test_a_batch_is_planned_once_its_stream_has_a_leader(
+    clustered: ClusteredStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    clustered.api.answers["STREAM.INFO"] = for_a_moment(empty_without_leader)
+    with caplog.at_level(logging.WARNING):
+        assert read_sequences(**clustered.options()) == list(range(1, 11))
+    assert "[NATS_TRYING_AGAIN] planning a batch: stream" in caplog.text
+
+
+def test_without_retries_a_batch_of_a_stream_without_a_leader_is_an_error(clustered: ClusteredStream) -> None:
+    clustered.api.answers["STREAM.INFO"] = empty_without_leader
+    assert "has no leader at the moment" in sentence_of(batch_reader(**clustered.options(retryTimeout="0s")).partitions)
+
+
 @pytest.mark.parametrize(
     ("said", "to_query", "to_task"),
     [

@@ -22,7 +22,9 @@ class ByWebSocket:
         """Return the WebSocket; raise NatsError if its package is missing."""
         try:
             from spark_nats.client.websocket import start_websocket as start
-        except ImportError:
+        except ModuleNotFoundError as error:
+            if error.name != "wsproto":
+                raise
             raise NatsError(WEBSOCKET_NOT_INSTALLED()) from None
         return Opening(partial(start, self.headers), "does the WebSocket lead to a nats-server?", Hint.WEBSOCKET)
 

@@ -348,6 +348,6 @@ class BatchPublisher:
         raise PublishError(with_text(why, f"{why}; {self._status()}"))
 
     def _status(self) -> str:
-        if self._doubtful is not None:
+        if self._doubtful is not None or self._committing is not None:
             return f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
         return f"none of this task's {self._rows} rows was stored"

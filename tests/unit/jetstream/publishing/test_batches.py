@@ -26,6 +26,9 @@ INCOMPLETE = b'{"error":{"code":400,"err_code":10176,"description":"atomic publi
 REPEATED = b'{"error":{"code":400,"err_code":10201,"description":"batch has a known id"},"stream":"S"}'
 
 
+ELSEWHERE = b"this goes to a reply subject that no row has"
+
+
 def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[Peer], None]:
     """Answer each message of a batch, by its header block; without an answer, the connection is closed."""
 
@@ -37,6 +40,8 @@ def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[Peer], None]
                 return
             elif said == NOBODY:
                 peer.answer(request, b"", said)
+            elif said == ELSEWHERE:
+                peer.answer(request._replace(reply=request.reply.rpartition(b".")[0] + b".99"), said)
             else:
                 peer.answer(request, said)
 
@@ -81,6 +86,19 @@ def test_a_commit_that_is_not_answered_leaves_a_doubt() -> None:
     assert str(raised.value).endswith(
         "; this task's 2 rows were sent and not answered (all of them may be stored, or none)"
     )
+
+
+@pytest.mark.parametrize(
+    ("answered", "doubt"),
+    [("Batch-Commit", "all of them may be stored, or none"), ("Batch-Id", "none of this task's 2")],
+)
+def test_an_answer_to_no_row_leaves_a_doubt_once_the_batch_was_committed(answered: str, doubt: str) -> None:
+    with (
+        pytest.raises(PublishError, match="an answer came that belongs to none of its rows") as raised,
+        publishing(lambda header: ELSEWHERE if answered.encode() in header else b"") as publisher,
+    ):
+        publish(publisher, 2)
+    assert doubt in str(raised.value)
 
 
 def test_a_commit_that_is_refused_for_lack_of_the_first_message_leaves_a_doubt() -> None:

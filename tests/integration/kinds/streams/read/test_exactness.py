@@ -208,7 +208,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
         restarts.append(True)
         ended.wait(0.5)
 
-    threads = [in_background(publish_more), in_background(restart_one)]
+    threads = [in_background(publish_more)]
     try:
         with leased(options, retries_for(wait=0.1), "reading") as lease:
 
@@ -226,7 +226,8 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
                         lease.renew(error)
                 return count
 
-            wait_until(lambda: last() > 5000)
+            wait_until(lambda: failures or last() > 5000)
+            threads.append(in_background(restart_one))
             short, reads = [], 0
             while not failures and (reads < 200 or len(restarts) < 4):
                 reads += 1

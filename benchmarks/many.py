@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -43,6 +44,7 @@ _AT_ONCE = 100  # streams that are made at once
 _PATIENCE = 600.0
 _PATIENCE_WITH_A_LEADER = 10.0
 _FETCH_MS = "10"  # by default it is 500, for which each task waits
+_RUNS = itertools.count()  # a topic that is deleted goes later, so the next ones have other names
 _STREAM = {"storage": "memory", "allow_direct": True}
 _COLUMNS = [
     "plan ms",
@@ -101,6 +103,16 @@ def _counts(settings: Settings, clustered: bool) -> tuple[int, ...]:
 # Streams and topics
 
 
+def _names(count: int) -> list[str]:
+    """Return new names, as long for streams as for topics: an offset has them all."""
+    run = next(_RUNS)
+    return [f"MANY{run}_{i:05}" for i in range(count)]
+
+
+def _pattern(names: list[str]) -> str:
+    return f"{names[0].partition('_')[0]}_.*"
+
+
 class _Streams:
     """Streams with one message each.
 
@@ -116,17 +128,17 @@ class _Streams:
     def __init__(self, servers: list[Server], connection: Connection, count: int) -> None:
         self.count = self.stored = count
         self.pids = [server.pid for server in servers]
-        self.options = {**servers[0].options, "streamPattern": "MANY_.*", "startingOffsets": "earliest"}
+        self._names = names = _names(count)
+        self.options = {**servers[0].options, "streamPattern": _pattern(names), "startingOffsets": "earliest"}
         self._servers = servers
         self._connection = connection
-        names = [f"MANY_{i:05}" for i in range(count)]
         for start in range(0, count, _AT_ONCE):
             self._make(names[start : start + _AT_ONCE])
         self._store(names)
 
     def store(self, number: int) -> None:
         """Store one message more."""
-        self._store([f"MANY_{number:05}"])
+        self._store([self._names[number]])
         self.stored += 1
 
     def _make(self, names: list[str]) -> None:
@@ -176,13 +188,11 @@ class _Topics:
         self.count = self.stored = len(names)
         self.pids = [broker.pid]
         servers = {"kafka.bootstrap.servers": broker.address, "kafka.fetch.max.wait.ms": _FETCH_MS}
-        prefix = names[0].rpartition("_")[0]
-        self.options = {**servers, "subscribePattern": f"{prefix}_.*", "startingOffsets": "earliest"}
+        self.options = {**servers, "subscribePattern": _pattern(names), "startingOffsets": "earliest"}
         self._jvm = _jvm(session)
         self._broker = broker
         self._names = names
-        ids = session.spark.range(0, self.count, 1, 1)
-        rows = ids.selectExpr(f"concat('{prefix}_', lpad(id, 5, '0')) AS topic", "cast('' AS BINARY) AS value")
+        rows = session.spark.createDataFrame([(name, b"") for name in names], "topic string, value binary")
         rows.write.format("kafka").options(**servers).save()
 
     def store(self, number: int) -> None:
@@ -199,8 +209,7 @@ class _Topics:
 
 @contextmanager
 def _topics(session: Session, broker: Broker, count: int) -> Iterator[_Topics]:
-    prefix = f"MANY{time.time_ns()}"
-    names = [f"{prefix}_{i:05}" for i in range(count)]
+    names = _names(count)
     with broker.topics(_jvm(session), names, 1):
         yield _Topics(session, broker, names)
 

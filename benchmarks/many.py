@@ -214,6 +214,32 @@ def _topics(session: Session, broker: Broker, count: int) -> Iterator[_Topics]:
         yield _Topics(session, broker, names)
 
 
+class _Bytes:
+    """What any source in Python takes: the bytes of a local file, and nobody is asked."""
+
+    form = "bench_bytes"
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(b"1")
+        self.count = self.stored = 1
+        self.pids: list[int] = []
+        self.options = {"path": str(path)}
+
+    def store(self, _: int) -> None:
+        """Store one byte more."""
+        self.stored += 1
+        Path(self.options["path"]).write_bytes(b"1" * self.stored)
+
+    def requests(self) -> int:
+        """Return how many requests were made: none."""
+        return 0
+
+
+@contextmanager
+def _bytes(session: Session) -> Iterator[_Bytes]:
+    yield _Bytes(Path(session.directory, f"bytes-{time.time_ns()}"))
+
+
 # Without Spark
 
 
@@ -302,6 +328,8 @@ def _with_spark(settings: Settings, session: Session, broker: Broker | None) -> 
         ways: dict[str, Callable[[], Any]] = {named(count, "stream"): partial(_streams, count, False)}
         if count in _counts(settings, clustered=True):
             ways[f"{named(count, 'stream')} in a cluster of three"] = partial(_streams, count, True)
+        if count == 1:
+            ways["a source in Python that asks nobody"] = partial(_bytes, session)
         if broker:
             ways[f"{named(count, 'topic')} of Kafka"] = partial(_topics, session, broker, count)
         for name, way in ways.items():
@@ -321,7 +349,7 @@ def _with_spark(settings: Settings, session: Session, broker: Broker | None) -> 
     return grid
 
 
-def _queries(session: Session, side: _Streams | _Topics, rounds: int) -> list[float | None]:
+def _queries(session: Session, side: _Streams | _Topics | _Bytes, rounds: int) -> list[float | None]:
     """Run a batch and a query, again and again; the last query is then left alone for a while."""
     batches, firsts, triggers, waits = [], [], [], []
     for number in range(-1, rounds):
@@ -361,7 +389,7 @@ class _Query:
         began: when it was started.
     """
 
-    def __init__(self, session: Session, side: _Streams | _Topics) -> None:
+    def __init__(self, session: Session, side: _Streams | _Topics | _Bytes) -> None:
         self._checkpoint = Path(session.directory, f"many-{time.time_ns()}")
         frame = session.spark.readStream.format(side.form).options(**side.options).load()
         self._writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self._checkpoint))
@@ -403,7 +431,7 @@ class _Query:
         return len(Path(self._checkpoint, "offsets", "0").read_bytes().splitlines()[-1])
 
 
-def _idle(session: Session, side: _Streams | _Topics) -> list[float]:
+def _idle(session: Session, side: _Streams | _Topics | _Bytes) -> list[float]:
     """Return what a query that has nothing to do asks and takes in a second."""
     time.sleep(_SETTLES)
     spark = int(_jvm(session).java.lang.ProcessHandle.current().pid())

@@ -68,7 +68,7 @@ def start_spark(settings: Mapping[str, Any] | None = None, jars: Sequence[Path] 
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
+    for source in (sources.ReadyRows, sources.BytesOfFile, sources.ThrowAway, sources.ProbedNats):
         spark.dataSource.register(source)
     try:
         yield Session(spark, directory, str(probes))

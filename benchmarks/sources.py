@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -63,6 +64,55 @@ class _ReadyReader(DataSourceReader):
         )
         for rows in data.slices(self._rows, size):
             yield batch.slice(0, rows.stop - rows.start)
+
+
+class BytesOfFile(DataSource):
+    """Gives a row for each byte of a local file, and asks nobody: what any source in Python takes. Option: ``path``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_bytes"
+
+    def schema(self) -> str:
+        return "sequence BIGINT"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _BytesReader(self.options["path"])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _BytesStreamReader(self.options["path"])
+
+
+class _BytesReader(DataSourceReader):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(Path(self._path).stat().st_size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _numbers(partition)
+
+
+class _BytesStreamReader(DataSourceStreamReader):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"next": 0}
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as before PySpark 4.2
+        return {"next": Path(self._path).stat().st_size}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition(end["next"] - start["next"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _numbers(partition)
+
+
+def _numbers(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"sequence": pa.array(range(partition.value))})
 
 
 class ThrowAway(DataSource):

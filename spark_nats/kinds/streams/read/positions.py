@@ -17,6 +17,7 @@ Spark writes whole offsets, several for each micro-batch. So an offset of many s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError
@@ -28,6 +29,7 @@ from spark_nats.protocol.subjects import name_violation
 
 SHORT_FROM = 32
 """Minimum number of streams in an offset with short entries; the entries of fewer are easier to read."""
+_KNOWN = 1 << 14  # short entries that are not parsed again: most streams have the same one in the next offset
 
 
 class OffsetEntry(NamedTuple):
@@ -76,14 +78,19 @@ class OffsetEntry(NamedTuple):
             AttributeError, TypeError, ValueError: this package has not written the entry.
         """
         if isinstance(entry, str):
-            created, following, time, since, first = from_text(entry)
-            return cls(since, following if first is None else first, Position(created, following, time))
+            return _of_text(entry)
         since = first = None
         if "since" in entry:
             since, first = sequence_at(entry, "since"), sequence_at(entry, "from" if "from" in entry else "first")
         time = time_at(entry, "timestamp") if "timestamp" in entry else None
         end = Position(string_at(entry, "created"), sequence_at(entry, "next"), time, entry.get("earliest") is True)
         return cls(since, end.next if first is None else first, end)
+
+
+@lru_cache(_KNOWN)
+def _of_text(text: str) -> OffsetEntry:
+    created, following, time, since, first = from_text(text)
+    return OffsetEntry(since, following if first is None else first, Position(created, following, time))
 
 
 def beginning_at(place: Position) -> OffsetEntry:

@@ -268,8 +268,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @naming_options()
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
-        position = from_json(end)
-        if offsets.unreleased(self._memory, position):
+        if self._memory.holds and offsets.unreleased(self._memory, position := from_json(end)):
             self._asking(offsets.release, position)
 
     @naming_options()

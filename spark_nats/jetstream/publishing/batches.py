@@ -66,10 +66,18 @@ class BatchPublisher:
 
     A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds, or
     the stream's ``duplicate_window`` later if a message id is in process. When the connection is lost, the lease
-    provides others.
+    provides others. If ``exact``, another attempt may store the same rows, and they are looked for after a long wait.
     """
 
-    def __init__(self, lease: Lease, initial: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        initial: StreamInfo,
+        ack_timeout: float,
+        api_prefix: str = API_PREFIX,
+        *,
+        exact: bool = False,
+    ) -> None:
         self._lease = lease
         self._initial = initial
         self._name = initial.name
@@ -77,6 +85,8 @@ class BatchPublisher:
         self._api_prefix = api_prefix
         self._acks = PublishAcks(initial.name)
         self._committing: float | None = None  # when the unanswered commit was sent
+        self._exact = exact
+        self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
         self._stranger = ""  # another responder's answer to a batch, in words
@@ -96,14 +106,15 @@ class BatchPublisher:
         blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
         self._rows = len(subjects)
         batch = Rows(np.arange(self._rows), subjects, payloads, blocks, None if ids.null_count else ids)
-        began = clock.monotonic()
+        began = self._looked = clock.monotonic()
         while not self._try(batch, began):
             self._wait()
 
     def _try(self, batch: Rows, began: float) -> bool:
         """Send the batch once, unless it turns out to be stored already; return whether it is stored."""
         try:
-            if self._doubtful is not None and self._was_stored(batch, self._doubtful):
+            may_be_stored = self._doubtful is not None or (self._exact and batch.ids is not None)
+            if may_be_stored and self._was_stored(batch, self._looked if self._doubtful is None else self._doubtful):
                 return True
             if self._lease.connection.lame_duck:
                 self._lease.move()
@@ -236,6 +247,8 @@ class BatchPublisher:
 
     def _was_stored(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
+        if self._doubtful is None and self._initial.still_knows_ids(clock.monotonic() - since):
+            return False
         state = self._state()
         if state.still_knows_ids(clock.monotonic() - since):
             return False  # if it is stored after all, it is refused when it is sent again
@@ -247,6 +260,7 @@ class BatchPublisher:
         if self.all_or_none(batch.ids, is_among(batch.ids, found.ids)):
             return True
         self._doubtful = self._committing = None
+        self._looked = clock.monotonic()
         return False
 
     def _check_subjects(self, batch: Rows) -> None:

@@ -51,6 +51,7 @@ class Publisher:
         resolve: resolves conflicts with a subject's last message. If None, such rows fail; else nothing is read back.
         on_stored: called each time that rows were acknowledged.
         aside: takes rows that the stream refuses for their own content; if None, such a row is an error.
+        exact: whether another attempt may store the same rows: those that waited for long are looked for in the stream.
         whose: how errors name the rows.
     """
 
@@ -66,13 +67,14 @@ class Publisher:
         resolve: ConflictResolver | None = None,
         on_stored: Callable[[], None] | None = None,
         aside: Aside | None = None,
+        exact: bool = False,
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
         acks = PublishAcks(stream.name)
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
-        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, self._ledger)
+        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, exact, self._ledger)
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
         self._at_first = self._sender
@@ -141,7 +143,7 @@ class Publisher:
             self._keep_trying(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
         if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
-            self._sender.last_stored = clock.monotonic()
+            self._sender.last_stored = self._recovery.passing = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
         self._ledger.given += len(subjects)

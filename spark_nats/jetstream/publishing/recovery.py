@@ -2,6 +2,7 @@
 
 Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again: all of
 them while the stream remembers the ids (its ``duplicate_window``), and after that only those that it turns out to lack.
+Rows that could not be sent for so long may be stored too, by another attempt.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
 stream must still have the row with the highest one; under another leader also the last row that it acknowledged before
@@ -67,6 +68,7 @@ class Recovery:
     # Whether reading the stream tells which rows it has stored. A bucket does not hold a message for long: there, rows
     # that expect nothing are put again, and the others conflict with themselves, which is resolved.
     reads_back: bool
+    exact: bool  # whether another attempt must not have stored any of these rows, however long they wait
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ class Recovery:
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
         self._asked = 0.0  # when the state was requested
+        self.passing = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
         self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
 
@@ -119,6 +122,11 @@ class Recovery:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
         return not rows.since or self.known.still_knows_ids(clock.monotonic() - rows.since)
 
+    def waited_too_long(self, rows: Rows) -> bool:
+        """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
+        waited = clock.monotonic() - self.passing
+        return self.exact and rows.ids is not None and not self.known.still_knows_ids(waited)
+
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
         if not self._logged_waiting:
@@ -138,12 +146,12 @@ class Recovery:
             PublishError: the stream is missing, recreated, or silent for too long; it has lost rows; or it is unknown
                 which of ``parts`` it holds.
         """
-        again = [rows for rows in parts if rows.again]
-        if not again and not self._acknowledged.highest:
+        again, late = [rows for rows in parts if rows.again], any(map(self.waited_too_long, parts))
+        if not again and not late and not self._acknowledged.highest:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
         self._look_back(js, info, closely=True)
-        if all(map(self.still_knows_ids, again)):
+        if not late and all(map(self.still_knows_ids, again)):
             return parts
         return self._without_stored(js, info, parts)
 
@@ -159,6 +167,7 @@ class Recovery:
             if found is not None and rows.ids is not None:  # waiting rows too: another attempt may have stored them
                 rows = rows.take(~is_among(rows.ids, found.ids))
             left.append(rows._replace(since=0.0))  # as if they were sent for the first time
+        self.passing = clock.monotonic()
         return [rows for rows in left if rows.size]
 
     def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:

@@ -76,9 +76,10 @@ class Sender:
                     self._go_on()
                 return False
             rows, flight = self._queue[0], self.flight
-            if rows.again and not self.recovery.still_knows_ids(rows):
+            late = self.recovery.waited_too_long(rows)
+            if (rows.again and not self.recovery.still_knows_ids(rows)) or (late and not flight.held):
                 self._repeat()
-            elif flight.has_room(rows, self.window.size, self.window.part):
+            elif not late and flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
                 self.ledger.resent += part.size if part.since or part.again else 0
                 replies = flight.send(part, clock.monotonic())
@@ -162,7 +163,7 @@ class Sender:
         if (stored := flight.receive(messages, now)) is not None:
             self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
             self.window.grow(len(stored.messages))
-            self.last_stored = now
+            self.last_stored = self.recovery.passing = now
             if self.lease is not None:
                 self.lease.succeeded()
             if self.on_stored is not None:

@@ -49,7 +49,8 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
         _check_together(rows)
-        publisher = BatchPublisher(self._lease, stream, self._options.ack_timeout, self._options.api_prefix)
+        timeout, prefix = self._options.ack_timeout, self._options.api_prefix
+        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
         stored = self._already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids)):
             return Counts(count)

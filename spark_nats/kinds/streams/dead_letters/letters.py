@@ -257,6 +257,7 @@ class DeadLetters(RowWriter):
                     options.ack_timeout,
                     lease=lease,
                     api_prefix=options.api_prefix,
+                    exact=options.deduplicate == EXACT,
                     whose="these rows",
                 )
                 headers, payloads = map(byte_strings, zip(*letters, strict=True))

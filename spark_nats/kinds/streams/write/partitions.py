@@ -107,6 +107,7 @@ class RowWriter:
     def __init__(self, options: WriteOptions, sink: Sink) -> None:
         self._options = options
         self._sink = sink
+        self._exact = options.deduplicate == EXACT
 
     def prepare(self, js: JetStream) -> None:
         """Check on the driver, before the target, what else the tasks need."""
@@ -207,6 +208,7 @@ class RowWriter:
             resolve=conflicts(self.aside is not None) if conflicts else None,
             on_stored=Reporter(logger, lambda: publisher.confirmed, said),
             aside=self.aside,
+            exact=self._exact,
         )
         return publisher
 

@@ -43,6 +43,8 @@ from spark_nats.protocol.api import API_PREFIX
 
 logger = logging.getLogger(__name__)
 
+_LOOKED = 0.05  # seconds for which rows are not looked for again, however short the stream's duplicate_window is
+
 
 def read_back(js: JetStream, initial: StreamInfo, info: StreamInfo) -> StoredIds:
     """Return the message ids of what a stream has stored since its ``initial`` state.
@@ -125,7 +127,8 @@ class Recovery:
     def waited_too_long(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
         waited = clock.monotonic() - self.passing
-        return self.exact and rows.ids is not None and not self.known.still_knows_ids(waited)
+        may_be_stored = self.exact and rows.ids is not None and waited > _LOOKED
+        return may_be_stored and not self.known.still_knows_ids(waited)
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""

@@ -11,7 +11,9 @@ import pytest
 from spark_nats.client.pool import leased
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.publishing import batches
 from spark_nats.jetstream.publishing.batches import BatchPublisher
+from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import byte_strings
@@ -50,14 +52,14 @@ def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[Peer], None]
 
 @contextmanager
 def publishing(
-    answer: Callable[[bytes], bytes | None], ack_timeout: float = 0.0, api_prefix: str = API_PREFIX
+    answer: Callable[[bytes], bytes | None], ack_timeout: float = 0.0, api_prefix: str = API_PREFIX, exact: bool = False
 ) -> Iterator[BatchPublisher]:
     with (
         scripted_server(answering(answer)) as url,
         leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
     ):
         initial = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
-        yield BatchPublisher(lease, initial, ack_timeout, api_prefix)
+        yield BatchPublisher(lease, initial, ack_timeout, api_prefix, exact=exact)
 
 
 def publish(publisher: BatchPublisher, rows: int, subject: str = "S.x") -> None:
@@ -99,6 +101,33 @@ def test_an_answer_to_no_row_leaves_a_doubt_once_the_batch_was_committed(answere
     ):
         publish(publisher, 2)
     assert doubt in str(raised.value)
+
+
+@pytest.mark.parametrize("others", [["id-0", "id-1"], []])
+def test_a_batch_that_waits_is_not_stored_again_if_another_attempt_has_stored_it_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, others: list[str]
+) -> None:
+    read: list[object] = []
+    commits: list[bytes] = []
+
+    def read_back(*asked: object) -> StoredIds:
+        read.append(asked)
+        return StoredIds(byte_strings([each.encode() for each in others]), "")
+
+    def answer(header: bytes) -> bytes:
+        if not read:
+            return NOBODY
+        if b"Commit" not in header:
+            return b""
+        commits.append(header)
+        batch = next(line for line in header.split(b"\r\n") if line.startswith(b"Nats-Batch-Id: "))[15:]
+        return b'{"stream":"S","seq":2,"batch":"%b","count":2}' % batch
+
+    monkeypatch.setitem(CONFIG, "duplicate_window", 10**8)
+    monkeypatch.setattr(batches, "read_back", read_back)
+    with publishing(answer, 60.0, exact=True) as publisher:
+        publish(publisher, 2)
+    assert len(commits) == (not others)
 
 
 def test_a_commit_that_is_refused_for_lack_of_the_first_message_leaves_a_doubt() -> None:

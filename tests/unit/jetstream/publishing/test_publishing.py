@@ -174,6 +174,28 @@ class Stream:
         return b"", b'{"stream":"S","seq":%d,"duplicate": true}' % self._sequences[row]
 
 
+class SharedStream(Stream):
+    """A stream that nobody answers for until it is read back; meanwhile another attempt stores rows with ids.
+
+    It does not know the ids any more.
+    """
+
+    def __init__(self, others: list[str]) -> None:
+        super().__init__([], window=0.1)
+        self._others = others
+        self._is_read = False
+
+    def ids_behind(self, sequence: int) -> StoredIds:
+        self._is_read = True
+        return super().ids_behind(sequence)
+
+    def _take(self, row: str, has_id: bool) -> list[tuple[bytes, bytes]]:
+        if self._is_read:
+            return super()._take(row, has_id)
+        self.stored, self._others = self.stored + self._others, []  # their ids are not among those that it knows
+        return [(AWAY, b"")]
+
+
 @contextmanager
 def publishing(
     stream: Stream, ack_timeout: float = 240.0, max_in_flight: int | None = None, **settling: Any
@@ -227,6 +249,19 @@ def test_a_row_that_was_acknowledged_behind_a_refused_one_is_not_taken_for_lost(
         publisher.verify()
         assert publisher.confirmed == 400
     assert Counter(stream.stored) == Counter(map(str, range(400)))
+
+
+def test_rows_that_wait_are_not_stored_again_if_another_attempt_has_stored_them_meanwhile() -> None:
+    stream = SharedStream([str(i) for i in range(0, 1000, 2)])
+    with publishing(stream, ack_timeout=20.0, exact=True) as publisher:
+        give(publisher, 1000)
+        assert publisher.confirmed == 1000
+    assert Counter(stream.stored) == Counter(map(str, range(1000)))
+
+
+def test_without_an_exact_promise_the_stream_is_not_read_back_for_them() -> None:
+    with publishing(SharedStream([]), ack_timeout=0.5, exact=False) as publisher, pytest.raises(PublishError):
+        give(publisher, 10)
 
 
 def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_dropped() -> None:

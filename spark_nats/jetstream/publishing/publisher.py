@@ -143,7 +143,7 @@ class Publisher:
             self._keep_trying(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
         if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
-            self._sender.last_stored = self._recovery.passing = clock.monotonic()
+            self._sender.last_stored = self._recovery.last_progress = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
         self._ledger.given += len(subjects)

@@ -82,7 +82,7 @@ class Recovery:
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
         self._asked = 0.0  # when the state was requested
-        self.passing = clock.monotonic()  # when rows were last stored or looked for, or began to wait
+        self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
         self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
 
@@ -126,7 +126,7 @@ class Recovery:
 
     def waited_too_long(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
-        waited = clock.monotonic() - self.passing
+        waited = clock.monotonic() - self.last_progress
         may_be_stored = self.exact and rows.ids is not None and waited > _LOOKED
         return may_be_stored and not self.known.still_knows_ids(waited)
 
@@ -170,7 +170,7 @@ class Recovery:
             if found is not None and rows.ids is not None:  # waiting rows too: another attempt may have stored them
                 rows = rows.take(~is_among(rows.ids, found.ids))
             left.append(rows._replace(since=0.0))  # as if they were sent for the first time
-        self.passing = clock.monotonic()
+        self.last_progress = clock.monotonic()
         return [rows for rows in left if rows.size]
 
     def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:

@@ -163,7 +163,7 @@ class Sender:
         if (stored := flight.receive(messages, now)) is not None:
             self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
             self.window.grow(len(stored.messages))
-            self.last_stored = self.recovery.passing = now
+            self.last_stored = self.recovery.last_progress = now
             if self.lease is not None:
                 self.lease.succeeded()
             if self.on_stored is not None:

@@ -387,6 +387,37 @@ def test_what_is_said_for_a_moment_fails_no_task(
     assert sorted(sequences_of(read_partitions(pickle.dumps(reader), partitions))) == list(range(1, 11))
 
 
+def unheard_of(answer: Answer) -> Answer:
+    """As the leader says while a follower is stopped, which led before it."""
+    followers = [
+        {"name": "stopped", "current": False, "active": 60 * 10**9},
+        {"name": "follower", "current": True, "active": 10**6},
+    ]
+    return {**answer, "cluster": {**answer["cluster"], "replicas": followers}}
+
+
+@pytest.mark.parametrize("limits", [{"subject": True}, {"maxOffsetsPerTrigger": 2}], ids=str)
+def test_no_message_is_passed_over_that_a_former_leader_does_not_know(
+    clustered: ClusteredStream, limits: dict[str, Any]
+) -> None:
+    options = {**limits, "subject": f"{clustered.name}.x"} if "subject" in limits else limits
+    query = Query(stream_reader(**clustered.options(startingOffsets="earliest", **options)))
+    query.rows(10)
+    hidden: list[int] = []
+
+    def of_before(answer: Answer) -> Answer:
+        """As the one says that led before, once: it knows nothing behind the tenth message."""
+        if hidden or answer["message"]["seq"] <= 10:
+            return answer
+        hidden.append(answer["message"]["seq"])
+        return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
+
+    clustered.client.store_empty(clustered.name, 4)
+    clustered.api.answers |= {"STREAM.INFO": unheard_of, "STREAM.MSG.GET": of_before}
+    assert sequences_of(query.rows(4)) == [11, 12, 13, 14]
+    assert hidden
+
+
 def test_a_batch_is_planned_once_its_stream_has_a_leader(
     clustered: ClusteredStream, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,6 +19,9 @@ from spark_nats.protocol.api import Api, ErrCode, message_query
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
 
+MOMENT = 0.25
+"""Seconds in which a leader that was paused hears that there is another one."""
+
 
 class StoredMessage(NamedTuple):
     """A message as the stream's leader returns it."""
@@ -124,6 +127,11 @@ def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
         return error
 
 
+def wait_a_moment(js: JetStream) -> None:
+    """Wait until a leader that was paused has heard that there is another one."""
+    js.connection.wait(MOMENT)
+
+
 def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
     """Return the last message that matches a filter; None when there is none."""
     return ask(js, [MessageAt(stream, None, subject, with_headers=True)])[0]
@@ -135,9 +143,17 @@ def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     return max((message.sequence for message in found if message), default=0)
 
 
-def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
-    """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none."""
+def next_sequence(
+    js: JetStream, stream: str, start: int, filters: Sequence[str], is_doubtful: bool = False
+) -> int | None:
+    """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none.
+
+    Where the leader ``is_doubtful``, as it may have been paused, it has to say again a moment later that there is none.
+    """
     message = next_message(js, stream, start, filters, with_headers=False)
+    if message is None and is_doubtful:
+        wait_a_moment(js)
+        message = next_message(js, stream, start, filters, with_headers=False)
     return message.sequence if message else None
 
 
@@ -165,17 +181,22 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
 
     A binary search asks the stream's leader for one message at a time. The leader knows all messages, while a consumer
     that begins at a time may be on a server that lags. The comparison also works outside the years 1677 to 2262, to
-    which a server's times are limited.
+    which a server's times are limited. A leader that was paused may not know the latest messages: in a cluster, it
+    has to say again a moment later that there is none.
 
     Returns:
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
     found = high = end
+    doubtful = bool(js.connection.info.cluster)
     while start < high:  # messages before ``start`` are earlier; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
         message = next_message(js, stream, middle, (">",), with_headers=False)
-        if message is None or message.sequence >= high:
+        if message is None and doubtful:
+            wait_a_moment(js)
+            doubtful = False
+        elif message is None or message.sequence >= high:
             high = middle
         elif message.time >= time:
             found, high = message.sequence, middle

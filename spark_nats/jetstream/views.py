@@ -23,6 +23,7 @@ from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
+    MOMENT,
     Asked,
     FirstSince,
     MessageAt,
@@ -36,7 +37,6 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import API_PREFIX, Api
 
-_MOMENT = 0.25  # seconds in which a leader that was paused hears that there is another one
 CONFIRMATION = 12.0
 """Seconds for which a cluster has to report a loss. A leader without followers notices within ten (the server's
 ``lostQuorumInterval``)."""
@@ -101,18 +101,13 @@ def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
     doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
     if doubted:
-        js.connection.wait(CONFIRMATION if beyond else _MOMENT)
+        js.connection.wait(CONFIRMATION if beyond else MOMENT)
     for question, again in zip(doubted, ask_each(js, doubted), strict=True):
         first = answered[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
         if not (twice and knows_less and again.created == first.created):
             found[question.stream] = again
     return found
-
-
-def wait_a_moment(js: JetStream) -> None:
-    """Wait until a leader that was paused has heard that there is another one."""
-    js.connection.wait(_MOMENT)
 
 
 def judged(

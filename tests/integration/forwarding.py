@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -67,6 +69,34 @@ class ForwardedApi:
 
     def count(self, operation: str) -> int:
         return sum(asked.startswith(f"{operation}.") for asked in self.asked)
+
+
+def unheard_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Change a stream's state to what the leader says while a follower is stopped, which led before it."""
+    followers = [
+        {"name": "stopped", "current": False, "active": 60 * 10**9},
+        {"name": "follower", "current": True, "active": 10**6},
+    ]
+    return {**answer, "cluster": {"leader": "leader", **answer.get("cluster", {}), "replicas": followers}}
+
+
+class FormerLeader:
+    """Answers as a leader that was stopped when its stream had `known` messages, and resumes when it hides the first.
+
+    Use it for `STREAM.MSG.GET`. `hidden` are the sequences that were requested of it and that it did not know.
+    """
+
+    def __init__(self, known: int) -> None:
+        self.hidden: list[int] = []
+        self._known = known
+        self._until = math.inf
+
+    def __call__(self, answer: dict[str, Any]) -> dict[str, Any]:
+        if "message" not in answer or answer["message"]["seq"] <= self._known or time.monotonic() > self._until:
+            return answer
+        self.hidden.append(answer["message"]["seq"])
+        self._until = min(self._until, time.monotonic() + 0.1)
+        return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
 
 
 def _answers(client: NatsPy) -> bool:

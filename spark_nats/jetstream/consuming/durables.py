@@ -125,7 +125,8 @@ class DurableHandle:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
-            left = next_sequence(js, self._stream, 1, self._filters or (">",))
+            is_doubtful = bool(js.connection.info.cluster)
+            left = next_sequence(js, self._stream, 1, self._filters or (">",), is_doubtful)
             if left is not None and left < start:
                 raise ConsumerConflictError(
                     conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)

@@ -33,7 +33,7 @@ from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, judge_ga
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, judged, stream_info, wait_a_moment
+from spark_nats.jetstream.views import StreamView, judged, stream_info
 from spark_nats.protocol.documents import text_of
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -209,10 +209,7 @@ class RangeReader:
             if js.connection.info.cluster:
                 info, cursor = self._look(js, cursor)
                 disputed = not info.undisputed
-            following = self._next(js, cursor, cursor.end)
-            if following is None and disputed:
-                wait_a_moment(js)
-                following = self._next(js, cursor, cursor.end)
+            following = self._next(js, cursor, cursor.end, is_doubtful=disputed)
             info, cursor = self._look(js, cursor)  # after the search, so that it includes what was removed since
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
@@ -339,9 +336,12 @@ class RangeReader:
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
-    def _next(self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = ()) -> int | None:
+    def _next(
+        self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = (), is_doubtful: bool = False
+    ) -> int | None:
         """Ask the stream's leader for the next matching sequence before ``end``; None when there is none."""
-        found = next_sequence(js, self._range.stream, cursor.received, filters or self._range.filters or (">",))
+        filters = filters or self._range.filters or (">",)
+        found = next_sequence(js, self._range.stream, cursor.received, filters, is_doubtful)
         return found if found is not None and found < end else None
 
     # Arrivals, gaps, and other histories

@@ -46,14 +46,14 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
+from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since, wait_a_moment
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import stream_info, wait_a_moment
+from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries

@@ -292,8 +292,12 @@ class BucketReader:
         return False
 
     def _is_through(self, js: JetStream, cursor: Cursor) -> bool:
-        """Return whether the leader has nothing left of what the stream had when the consumer was created."""
-        found = next_sequence(js, self._stream, cursor.received, self._phase.filters or (">",))
+        """Return whether the leader has nothing left of what the stream had when the consumer was created.
+
+        Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
+        """
+        filters, is_doubtful = self._phase.filters or (">",), not self._state(js).undisputed
+        found = next_sequence(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 
     def _missing(self, js: JetStream) -> list[str]:

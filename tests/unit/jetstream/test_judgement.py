@@ -19,8 +19,8 @@ from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, first_new, judged
 from spark_nats.protocol.api import ErrCode
-from spark_nats.protocol.control import ServerInfo
 from spark_nats.protocol.documents import text_of, time_at
+from tests.unit.jetstream.connected import Connected
 
 SECOND = 10**9
 
@@ -125,7 +125,7 @@ class Leader(JetStream):
     """Answers for a stream as its leader does."""
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(cast(Connection, None))
+        super().__init__(cast(Connection, Connected()))
         object.__setattr__(self, "stream", stream)
 
     def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | NatsError]:
@@ -221,13 +221,6 @@ def test_the_end_of_a_stream_is_a_fingerprint_unless_it_never_had_a_message() ->
 @given(st.integers(0, 2**63 - 1))
 def test_a_time_is_written_as_it_is_read(time: int) -> None:
     assert time_at({"time": text_of(time)}, "time") == time
-
-
-class Connected:
-    """A connection to a server, of a cluster or not."""
-
-    def __init__(self, client_id: int = 1, cluster: str = "") -> None:
-        self.info = ServerInfo(server_id="A", client_id=client_id, cluster=cluster)
 
 
 def js_of(**info: Any) -> JetStream:

@@ -12,6 +12,7 @@ from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.streams import StreamInfo, check_leader
 from spark_nats.jetstream.views import Trust, all_believed, stream_info
+from tests.unit.jetstream.connected import Connected
 
 HEARD = {"current": True, "active": 400_000_000}
 SILENT = {"current": True, "active": 4_500_000_000}
@@ -19,21 +20,11 @@ BEHIND = {"current": False, "active": 400_000_000}
 OFFLINE = {"current": False, "offline": True, "active": 90_000_000_000}
 
 
-class Waiting:
-    """Stands in for a connection, and notes what it is to wait."""
-
-    def __init__(self) -> None:
-        self.waits: list[float] = []
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-
-
 class Leaders(JetStream):
     """Answers as one leader after the other, of which each has heard of the others like this."""
 
     def __init__(self, *others: list[dict[str, Any]]) -> None:
-        super().__init__(cast(Connection, Waiting()))
+        super().__init__(cast(Connection, Connected()))
         object.__setattr__(self, "others", list(others))
         object.__setattr__(self, "ends", [])
 
@@ -82,7 +73,7 @@ def test_a_leader_is_believed_that_has_heard_of_most_of_the_others_lately(
 def test_a_leader_that_may_have_been_stopped_is_asked_a_second_time_a_moment_later() -> None:
     js = Leaders([HEARD, SILENT], [HEARD, HEARD])
     assert looked_at(js).last_sequence == 9
-    assert len(cast(Waiting, js.connection).waits) == 1
+    assert len(cast(Connected, js.connection).waits) == 1
 
 
 def test_of_two_leaders_the_one_that_knows_more_is_believed() -> None:
@@ -94,13 +85,13 @@ def test_of_two_leaders_the_one_that_knows_more_is_believed() -> None:
 def test_a_server_that_stays_away_costs_no_more_than_that() -> None:
     js = Leaders([HEARD, OFFLINE])
     looked_at(js)
-    assert len(cast(Waiting, js.connection).waits) == 1
+    assert len(cast(Connected, js.connection).waits) == 1
 
 
 def test_a_leader_of_whom_all_others_were_heard_is_asked_once() -> None:
     js = Leaders([HEARD, HEARD])
     looked_at(js)
-    assert not cast(Waiting, js.connection).waits
+    assert not cast(Connected, js.connection).waits
 
 
 def test_a_server_that_knows_no_leader_is_not_believed() -> None:

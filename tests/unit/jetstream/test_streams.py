@@ -15,6 +15,7 @@ from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
+from tests.unit.jetstream.connected import Connected
 
 
 def written(nanoseconds: int) -> str:
@@ -26,7 +27,7 @@ class Stream(JetStream):
     """Answers as a stream's leader does, and counts. Keys are sequences, values the times they were stored at."""
 
     def __init__(self, messages: dict[int, int]) -> None:
-        super().__init__(cast(Connection, None))
+        super().__init__(cast(Connection, Connected()))
         object.__setattr__(self, "messages", messages)
         object.__setattr__(self, "asked", [])
 

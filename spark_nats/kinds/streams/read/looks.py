@@ -23,11 +23,11 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import all_streams
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each
+from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each, wait_a_moment
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
-from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new, wait_a_moment
+from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
 from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from spark_nats.client import connect
+from spark_nats.errors import ConsumerConflictError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming import durables
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api
+from tests.connections import options_for
+from tests.integration.forwarding import FormerLeader, ForwardedApi
 from tests.nats_py import NatsPy
+from tests.servers import Cluster
 
 
 @pytest.fixture
@@ -71,3 +76,22 @@ def test_a_durable_that_is_deleted_under_its_reader_is_announced_each_time(js: J
         assert hold.try_resume(js, 1)
         hold.note_begun(js)
         assert hold.begun
+
+
+def test_messages_of_a_work_queue_are_not_released_because_a_former_leader_does_not_know_them(
+    cluster: Cluster, unique: str
+) -> None:
+    hold = run(unique)
+    with (
+        NatsPy(cluster.servers[0].url) as client,
+        ForwardedApi(client).serving(cluster.urls) as api,
+        connect(options_for(cluster.urls)) as connection,
+    ):
+        client.create_in_cluster(unique, retention="workqueue", allow_direct=True)
+        client.store_empty(unique, 3)
+        js = JetStream(connection, api.PREFIX)
+        hold.adopt(js, stream_info(js, unique))
+        api.answers["STREAM.MSG.GET"] = former = FormerLeader(0)
+        with pytest.raises(ConsumerConflictError, match="has messages before sequence 3"):
+            hold.try_resume(js, 3)
+    assert former.hidden

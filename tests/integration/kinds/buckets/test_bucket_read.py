@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 from spark_nats.jetstream.reading import pulls
 from spark_nats.kinds.buckets import entries
 from spark_nats.protocol.consumers import ConsumerInfo
+from tests.integration.forwarding import FormerLeader, ForwardedApi, unheard_of
 from tests.integration.support import Query, batch_reader, read, read_partitions, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -327,6 +328,21 @@ def test_the_keys_that_a_consumer_has_to_deliver_count_only_if_none_was_written_
     monkeypatch.setattr(pulls, "PULL_BYTES", 1)  # one message after the other, so that they end before the moved key
     found = read_values(nats_server, unique)
     assert (found.keys(), found["k7"]) == (set(keys), b"2")
+
+
+def test_no_revision_is_passed_over_that_a_former_leader_does_not_know(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    kv, former = bucket(nats_py, unique, history=5), FormerLeader(0)
+    for value in (b"1", b"2", b"3"):
+        nats_py.run(kv.put("k", value))
+    api = ForwardedApi(nats_py)
+    api.answers |= {"STREAM.INFO": unheard_of, "STREAM.MSG.GET": former}
+    api.answers["CONSUMER.CREATE"] = lambda answer: {**answer, "num_pending": 0}  # so that the leader is asked
+    with api.serving():
+        rows = read(nats_server, VALUE, bucket=unique, history="true", apiPrefix=api.PREFIX)
+    assert [row["value"] for row in rows] == [b"1", b"2", b"3"]
+    assert former.hidden
 
 
 def test_all_of_a_history_that_grows_during_the_read_is_there(

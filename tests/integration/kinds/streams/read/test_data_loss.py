@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Restart, Step
 from spark_nats.jetstream.reading.judging import Removed
 from tests.connections import options_for
-from tests.integration.forwarding import ForwardedApi
+from tests.integration.forwarding import FormerLeader, ForwardedApi, unheard_of
 from tests.integration.support import (
     Query,
     batch_reader,
@@ -387,15 +388,6 @@ def test_what_is_said_for_a_moment_fails_no_task(
     assert sorted(sequences_of(read_partitions(pickle.dumps(reader), partitions))) == list(range(1, 11))
 
 
-def unheard_of(answer: Answer) -> Answer:
-    """As the leader says while a follower is stopped, which led before it."""
-    followers = [
-        {"name": "stopped", "current": False, "active": 60 * 10**9},
-        {"name": "follower", "current": True, "active": 10**6},
-    ]
-    return {**answer, "cluster": {**answer["cluster"], "replicas": followers}}
-
-
 @pytest.mark.parametrize("limits", [{"subject": True}, {"maxOffsetsPerTrigger": 2}], ids=str)
 def test_no_message_is_passed_over_that_a_former_leader_does_not_know(
     clustered: ClusteredStream, limits: dict[str, Any]
@@ -403,19 +395,19 @@ def test_no_message_is_passed_over_that_a_former_leader_does_not_know(
     options = {**limits, "subject": f"{clustered.name}.x"} if "subject" in limits else limits
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest", **options)))
     query.rows(10)
-    hidden: list[int] = []
-
-    def of_before(answer: Answer) -> Answer:
-        """As the one says that led before, once: it knows nothing behind the tenth message."""
-        if hidden or answer["message"]["seq"] <= 10:
-            return answer
-        hidden.append(answer["message"]["seq"])
-        return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
-
+    former = FormerLeader(10)
     clustered.client.store_empty(clustered.name, 4)
-    clustered.api.answers |= {"STREAM.INFO": unheard_of, "STREAM.MSG.GET": of_before}
+    clustered.api.answers |= {"STREAM.INFO": unheard_of, "STREAM.MSG.GET": former}
     assert sequences_of(query.rows(4)) == [11, 12, 13, 14]
-    assert hidden
+    assert former.hidden
+
+
+def test_a_start_by_time_is_found_that_a_former_leader_does_not_know(clustered: ClusteredStream) -> None:
+    since, former = datetime.now(UTC), FormerLeader(10)
+    clustered.client.store_empty(clustered.name, 4)
+    clustered.api.answers["STREAM.MSG.GET"] = former
+    assert read_sequences(**clustered.options(startingTimestamp=since.isoformat())) == [11, 12, 13, 14]
+    assert former.hidden
 
 
 def test_a_batch_is_planned_once_its_stream_has_a_leader(

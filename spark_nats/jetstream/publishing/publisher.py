@@ -171,13 +171,18 @@ class Publisher:
             PublishError: the stream has lost rows, is missing or recreated, or has no leader that answers.
             NatsError: the connection failed.
         """
-        self._keep_trying(lambda: self._sender.verify())
+        self._keep_trying(lambda: self._sender.verify(closely=self._has_moved))
 
     @property
     def needs_verifying(self) -> bool:
         """Whether :meth:`verify` may find a loss: not after a short, undisturbed run over one connection."""
-        was_disturbed = self._sender is not self._at_first or self._ledger.acknowledged.fallen is not None
+        was_disturbed = self._has_moved or self._ledger.acknowledged.fallen is not None
         return was_disturbed or clock.monotonic() - self._began > SURE_WITHIN
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether another connection is used than at first."""
+        return self._sender is not self._at_first
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
@@ -203,7 +208,8 @@ class Publisher:
         else:
             assert self._lease is not None  # noqa: S101 - without a lease, the work never returns False
             self._sender = replace(self._sender, connection=self._lease.move())
-            self._recovery.leader = None  # it may shut down too
+            # The stream may have lost its end with the server that shut down; nothing shows that once others fill it.
+            self._try(lambda: self._sender.verify(closely=True))
         return False
 
     def _continue_elsewhere(self, error: NatsError) -> None:

@@ -76,9 +76,8 @@ class Recovery:
     def __post_init__(self) -> None:
         self.stream = self.initial.name
         self.duplicate_window = self.initial.duplicate_window  # seconds for which it remembered a message id then
-        # The leader when the stream was last known to have everything that it had acknowledged, and since when it led;
-        # None when that is unknown.
-        self.leader: tuple[str, int] | None = _leader_of(self.initial)
+        # The leader when the stream was last known to have everything that it had acknowledged, and since when it led.
+        self.leader = _leader_of(self.initial)
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
         self._asked = 0.0  # when the state was requested
@@ -187,15 +186,16 @@ class Recovery:
 
     # What was acknowledged
 
-    def verify(self, js: JetStream) -> None:
-        """Check that the stream still has what it has acknowledged; closely, if anything makes that doubtful.
+    def verify(self, js: JetStream, closely: bool) -> None:
+        """Check that the stream still has what it has acknowledged; ``closely`` also if anything makes that doubtful.
 
         A loss raises :class:`PublishError`. Where the user may not request the state, nothing is checked.
         """
         if self._acknowledged.highest:
             with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
                 info = self._await_state(js, self.patience)
-                self._look_back(js, info, self._acknowledged.fallen is not None or _leader_of(info) != self.leader)
+                is_doubtful = self._acknowledged.fallen is not None or _leader_of(info) != self.leader
+                self._look_back(js, info, closely or is_doubtful)
 
     def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged.

@@ -96,9 +96,9 @@ class Sender:
             self._go_on()
         return sent
 
-    def verify(self) -> None:
+    def verify(self, closely: bool = False) -> None:
         """Check that the stream still has what it has acknowledged."""
-        self.recovery.verify(self._js)
+        self.recovery.verify(self._js, closely)
 
     def drain_pending_acks(self) -> None:
         """Note answers that arrived before the connection was lost."""

@@ -31,7 +31,7 @@ from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
-from tests.scripted_server import Peer, api_answer, scripted_server
+from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 
 
 class Fate(Enum):
@@ -71,6 +71,7 @@ class Stream:
         known: int = 0,
         cut_after: int | None = None,
         stale_after: int | None = None,
+        lame_after: int | None = None,
     ) -> None:
         self._fates = iter([fate for fate, count in fates for _ in range(count)])
         self._stuck: dict[str, int] = {}
@@ -81,6 +82,7 @@ class Stream:
         self._sequences: dict[str, int] = {row: i for i, row in enumerate(self.stored, 1)}
         self._cut_after = cut_after  # messages behind which the next one is not taken any more
         self._stale_after = stale_after  # messages that are answered before the client is taken for gone
+        self._lame_after = lame_after  # messages with whose answers the server says that it shuts down
         self.left = threading.Event()  # and its connection was closed
         self.leader = ""
         self.clock: str | None = None
@@ -113,6 +115,9 @@ class Stream:
             else:
                 self._cut_after = None if self._cut_after is None else self._cut_after - 1
                 answers = self._take(request.payload.decode(), bool(request.header))
+            if self._lame_after == len(self.stored):
+                self._lame_after = None
+                peer.send(INFO.replace(b'"proto"', b'"ldm":true,"proto"'))
             for header, payload in answers:
                 peer.answer(request, payload, header)
             if self._stale_after == len(self.stored):
@@ -484,6 +489,18 @@ def test_a_lost_end_is_noticed_though_others_have_filled_it_before_the_next_row(
     assert "lost 10 rows that it had acknowledged to this task: it ended at sequence 20, and now has other" in said
     assert "messages from sequence 11 on" in said
     assert "of this task's rows 50 were stored" in said
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_lost_end_is_noticed_though_others_have_filled_it_while_the_server_shut_down(with_ids: bool) -> None:
+    stream = Stream([], lame_after=20)
+    with publishing(stream) as publisher:
+        give(publisher, 20, with_ids)
+        stream.lose(10, others=30)
+        with pytest.raises(
+            PublishError, match="lost at most 20 rows .* at sequence 20, and now has another message there"
+        ):
+            give(publisher, 40, with_ids, first=20)
 
 
 @settings(max_examples=8)

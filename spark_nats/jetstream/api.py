@@ -114,7 +114,7 @@ def store_messages(
     stream: str,
     messages: Sequence[tuple[str, bytes, bytes | None]],
     nobody: Callable[..., ConditionText],
-) -> ApiError | None:
+) -> int | ApiError:
     """Publish messages in one round trip, and check that a stream has stored them.
 
     Args:
@@ -124,7 +124,7 @@ def store_messages(
         nobody: returns the text of the error for a ``subject`` on which nobody answers.
 
     Returns:
-        None when all are stored, else why one is not.
+        The sequence of the last one when all are stored, else why one is not.
 
     Raises:
         JetStreamUnavailableError: nobody answers.
@@ -132,6 +132,7 @@ def store_messages(
         NatsError: the connection failed, no answer came in time, or an answer is invalid.
     """
     replies = js.connection.request_all(messages, expected=[mark_of(stream)] * len(messages))
+    sequence = 0
     for (subject, *_), reply in zip(messages, replies, strict=True):
         if isinstance(reply, NoRespondersError):
             raise JetStreamUnavailableError(nobody(subject=subject)) from None
@@ -139,11 +140,12 @@ def store_messages(
             raise reply
         with bad_answer_is_protocol_error(f"a message on {subject}"):
             answer = stored_by(reply.payload, stream)
-        if answer is False:
-            raise answered_by_another(subject, reply.payload)
         if isinstance(answer, ApiError):
             return answer
-    return None
+        if not answer:
+            raise answered_by_another(subject, reply.payload)
+        sequence = answer
+    return sequence
 
 
 class RefusalMemory:

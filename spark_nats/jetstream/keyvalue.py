@@ -16,6 +16,7 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_its_kind, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.api import ApiError
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
 
@@ -50,8 +51,8 @@ class Bucket:
         """Return the entry of a key."""
         return entry_of(ask(self._js, [what_holds(self._name, key)])[0])
 
-    def put(self, key: str, value: bytes, revision: int | None = None) -> None:
-        """Store a value under a key; return when it is stored.
+    def put(self, key: str, value: bytes, revision: int | None = None) -> int:
+        """Store a value under a key; return its revision when it is stored.
 
         With a ``revision``, the bucket refuses the value unless the key's last revision is this one (0: none). The last
         one is another if ``revision`` came from an outdated leader, or if others have replaced the value since.
@@ -64,10 +65,12 @@ class Bucket:
         subject = key_subject(self._name, key, self._js.prefix)
         header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
         nobody = partial(BUCKET_UNAVAILABLE, bucket=self._name)
-        if (refused := store_messages(self._js, self._stream, [(subject, value, header)], nobody)) is not None:
-            code, err_code, reason = refused
+        stored = store_messages(self._js, self._stream, [(subject, value, header)], nobody)
+        if isinstance(stored, ApiError):
+            code, err_code, reason = stored
             said = VALUE_REFUSED(bucket=self._name, bytes=len(value), reason=reason, code=code, err_code=err_code)
-            raise JetStreamError(said, *refused, transient=refused.transient)
+            raise JetStreamError(said, *stored, transient=stored.transient)
+        return stored
 
     def keys(self, pattern: str) -> list[str]:
         """Return the keys that match a pattern with the wildcards of subjects; deleted keys may be among them."""

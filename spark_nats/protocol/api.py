@@ -62,6 +62,7 @@ class Api(StrEnum):
 class ErrCode(IntEnum):
     """Values of ``err_code`` that this package distinguishes (the server's ``errors.json``)."""
 
+    NO_PEERS = 10005
     CLUSTER_NOT_ASSIGNED = 10007
     CLUSTER_NOT_AVAILABLE = 10008
     CLUSTER_NOT_LEADER = 10009
@@ -145,8 +146,10 @@ class ApiError(NamedTuple):
 
     @property
     def transient(self) -> Transient:
-        """Whether the error passes by itself, as while JetStream starts, or a stream or consumer has no leader."""
+        """Whether the error passes by itself, as while servers start, or a stream or consumer has no leader."""
         if self.err_code in NOT_READY or (self.code == UNAVAILABLE and not self.err_code):
+            return Transient.ALWAYS
+        if self.err_code == ErrCode.NO_PEERS and "offline" in self.description:  # the text alone tells the reason
             return Transient.ALWAYS
         if self.err_code in NOT_ENABLED or self.code == UNAVAILABLE:
             return Transient.ONCE_ESTABLISHED

@@ -66,18 +66,18 @@ def mark_of(stream: str) -> bytes:
     return f'"stream":"{stream}"'.encode()
 
 
-def stored_by(payload: bytes, stream: str) -> bool | ApiError:
-    """Return whether an answer says that a stream has stored a message, or the error in the answer.
+def stored_by(payload: bytes, stream: str) -> int | ApiError:
+    """Return the sequence at which an answer says that a stream has stored a message, or the error in the answer.
 
-    False when another client has answered: the answer does not name the stream, or is an error without an ``err_code``,
-    as services describe theirs. ValueError when the JSON, an error in it or the stream's sequence is malformed.
+    0 when another client has answered: the answer does not name the stream, or is an error without an ``err_code``, as
+    services describe theirs. ValueError when the JSON, an error in it or the stream's sequence is malformed.
     """
     if not is_object(payload):
-        return False
+        return 0
     answer = parse_answer(payload)
     if isinstance(answer, ApiError):
-        return answer if answer.err_code else False
-    return answer.get("stream") == stream and integer_at(answer, "seq") > 0
+        return answer if answer.err_code else 0
+    return integer_at(answer, "seq") if answer.get("stream") == stream else 0
 
 
 class PublishAcks:

@@ -1037,7 +1037,7 @@ class Cluster:
             raise Refused(400, 10074, "replicas > 1 not supported in non-clustered mode")
         running = [each for each in self.servers if each.runs]
         if config["num_replicas"] > len(running):
-            raise Refused(400, 10005, "no suitable peers for placement")
+            raise Refused(400, 10005, "no suitable peers for placement, peer offline")
         group = self._make(config, running)
         leader = group.leader()
         assert leader is not None

@@ -28,7 +28,7 @@ from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.sending import Aside, Sender
 from spark_nats.jetstream.publishing.window import Window
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
 
@@ -74,6 +74,7 @@ class Publisher:
         acks = PublishAcks(stream.name)
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
+        exact &= stream.retention == LIMITS  # reading others takes messages from their consumers
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, exact, self._ledger)
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
@@ -152,6 +153,14 @@ class Publisher:
         numbers = np.arange(first, self._ledger.given)
         self._ledger.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
         self._keep_trying(lambda: self._sender.send_queue())
+
+    def ask(self, question: Callable[[JetStream], None]) -> None:
+        """Ask a question over the connection that carries the rows; over another one, if it is lost.
+
+        Raises:
+            NatsError: what the question raised cannot pass, or the connection failed.
+        """
+        self._keep_trying(lambda: question(JetStream(self._sender.connection, self._recovery.api_prefix)))
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.

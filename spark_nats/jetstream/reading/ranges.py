@@ -355,7 +355,7 @@ class RangeReader:
         if self._replica_unverified:
             self._replica_unverified = False
             sought = self._range.filters if self._placement.by_server else (">",)
-            if first > before.received and self._next(js, before, first, sought) is not None:
+            if first > before.received and self._next(js, before, first, sought, is_doubtful=True) is not None:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:

@@ -18,7 +18,7 @@ from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
-from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
 from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
@@ -105,7 +105,7 @@ class Putting:
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
         nobody = partial(OBJECT_STORE_UNAVAILABLE, store=self._store)
-        if (refused := store_messages(js, self._stream, messages, nobody)) is not None:
+        if isinstance(refused := store_messages(js, self._stream, messages, nobody), ApiError):
             code, err_code, reason = refused
             name = self._info.name
             said = OBJECT_REFUSED(store=self._store, name=name, reason=reason, code=code, err_code=err_code)

@@ -109,6 +109,14 @@ def test_an_answer_of_the_api_passes_by_its_codes(code: int, err_code: int, tran
     assert ApiError(code, err_code, "").transient is transient
 
 
+@pytest.mark.parametrize(
+    ("reason", "transient"), [("peer offline", Transient.ALWAYS), ("tags not matched", Transient.NEVER)]
+)
+def test_a_stream_that_finds_no_servers_may_find_them_when_they_are_back(reason: str, transient: Transient) -> None:
+    error = ApiError(400, ErrCode.NO_PEERS, f"no suitable peers for placement, {reason}")
+    assert error.transient is transient
+
+
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_an_error_of_the_server_passes_by_its_kind(kind: ErrorKind) -> None:
     assert kind.is_transient is (kind in (ErrorKind.LIMITED, ErrorKind.OVERLOADED, ErrorKind.FATAL))

@@ -253,5 +253,5 @@ def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: byt
     [b"", b"+ACK", b"null", b'{"ok":true}', b'{"stream":"T","seq":1}', b'{"error":{"code":500,"description":"no"}}'],
 )
 def test_what_does_not_name_the_stream_stores_nothing(answer: bytes) -> None:
-    assert stored_by(answer, "S") is False
-    assert stored_by(b'{"stream":"S","seq":1}', "S") is True
+    assert stored_by(answer, "S") == 0
+    assert stored_by(b'{"stream":"S","seq":7}', "S") == 7

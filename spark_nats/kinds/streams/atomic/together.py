@@ -34,6 +34,8 @@ class Together(RowWriter):
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
+        timeout, prefix = self._options.ack_timeout, self._options.api_prefix
+        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
         parts: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
@@ -49,8 +51,6 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
         _check_together(rows)
-        timeout, prefix = self._options.ack_timeout, self._options.api_prefix
-        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
         stored = self._already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids)):
             return Counts(count)

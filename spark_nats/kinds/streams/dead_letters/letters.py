@@ -42,7 +42,7 @@ from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows,
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.partitions import RowWriter
-from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, try_to_read_back
+from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, Fence, try_to_read_back
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
@@ -127,13 +127,13 @@ class DeadLetters(RowWriter):
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
 
-    def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
+    def begin(self, lease: Lease, task: WriteTask, before: Before | None, fence: Fence | None) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
 
         Raises:
             NatsError: these could not be read.
         """
-        super().begin(lease, task, before)
+        super().begin(lease, task, before, fence)
         self._ids = MessageIds(task.query, task.batch, task.partition)
         if before is not None and self._options.bad_rows_stream is not None:
             self._already_aside = lease.ask(partial(self._look_back, before.time))
@@ -151,7 +151,8 @@ class DeadLetters(RowWriter):
         time = since - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
-        return AlreadyStored(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
+        own = self._task.own_ids
+        return AlreadyStored(stored_ids(js, stream, first - 1, "" if own else prefix).ids, prefix, stream, own)
 
     def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.

@@ -44,8 +44,8 @@ NOTE_INVALID = Condition(
     "program written there?"
 )
 ATTEMPT_TOO_LATE = Condition(
-    "[NATS_ATTEMPT_TOO_LATE] {task} comes too late: the query has begun micro-batch {batch} since, so another attempt "
-    "has written these rows; nothing was written now"
+    "[NATS_ATTEMPT_TOO_LATE] {task} comes too late: {other} has begun since, so another attempt writes these rows or "
+    "has written them; this one writes no more"
 )
 OTHER_PARTITIONS = Condition(
     "[NATS_OTHER_PARTITIONS] {task} was begun before, and rows are split into other partitions now: rows "

@@ -52,8 +52,10 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
 
 def write_note(
     js: JetStream, options: WriteOptions, task: WriteTask, began: Began, revision: int, deadline: float
-) -> bool:
-    """Note where a task begins; wait a moment and return False if ``revision`` is stale or the key is being written.
+) -> int:
+    """Note where a task begins; return the note's revision.
+
+    If ``revision`` is stale, or the key is being written, wait a moment and return 0.
 
     Raises:
         NatsError: the note cannot be written; or another attempt still changes it after the deadline.
@@ -68,14 +70,13 @@ def write_note(
         note["timestamp"] = text_of(began.end.time)
     with about_the_bucket(options):
         try:
-            Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
+            return Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
         except JetStreamError as error:
             # A stale leader has returned an old revision, or another attempt has just written the note.
             if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
                 raise
             js.connection.wait(_ONCE_MORE)
-            return False
-    return True
+    return 0
 
 
 def began_now(stream: StreamInfo) -> Began:

@@ -29,7 +29,7 @@ from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Before, find_already_stored
+from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_stored
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.subjects import subject_violation
@@ -54,6 +54,7 @@ def write_partition(
     stream: StreamInfo | None = None
     before: Before | None = None
     unsure = False
+    fence: Fence | None = None
     writer: RowWriter = load(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
@@ -62,10 +63,11 @@ def write_partition(
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
-                before, unsure = find_already_stored(lease, options, task, ids, stream, entry)
+                fence = Fence(options, task, stream) if key is not None else None
+                before, unsure = find_already_stored(lease, options, task, ids, stream, entry, fence)
         else:
             batches = _looked_at(options, task.query, batches)
-        writer.begin(lease, task, before)
+        writer.begin(lease, task, before, fence)
         # A stream of counters refuses the header that names the stream.
         names_stream = stream is not None and not has_counters(stream)
         counts = writer.write(stream, RowChecker(options, max_payload, ids, names_stream, sink.columns), batches)
@@ -115,9 +117,14 @@ class RowWriter:
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
-    def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
-        """Begin the task. ``before`` is what is known of an earlier attempt, if there was one."""
+    def begin(self, lease: Lease, task: WriteTask, before: Before | None, fence: Fence | None) -> None:
+        """Begin the task.
+
+        ``before`` is what is known of an earlier attempt, if there was one; ``fence`` tells of attempts that run at the
+        same time, if they write notes.
+        """
         self._lease = lease
+        self._fence = fence
         self._task = task
         self._already_stored = before.already_stored if before is not None else None
 
@@ -161,6 +168,8 @@ class RowWriter:
     ) -> Counts:
         count = size = 0
         for batch in batches:
+            if self._fence is not None and self._fence.is_due and isinstance(publisher, Publisher):
+                publisher.ask(self._fence.check)
             try:
                 rows = self.rows_to_send(checker, batch, count)
             except InvalidRowError:

@@ -9,6 +9,9 @@ Servers may come back with less than they had stored. So the note holds when the
 tells a stream restored from an old backup from one that has only grown. On a restored stream, the task reads from where
 the present history begins. :mod:`.task_start` describes how a restored bucket is detected.
 
+An attempt may run on where Spark does not see it any more, while another one has begun. Both store rows, and the ids
+protect them for a while. Then the earlier one has to end (:class:`Fence`).
+
 A batch write does not outlive its driver. So the driver notes where the stream ends, and gives that to retried tasks.
 """
 
@@ -26,7 +29,7 @@ import pyarrow.compute as pc
 from spark_nats import clock
 from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
-from spark_nats.errors import JetStreamError, NatsError, PermissionsError
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.judgement import SKEW
@@ -65,12 +68,16 @@ class AlreadyStored:
     Args:
         ids: message ids of what the stream has stored since the task first began, a binary column.
         prefix: prefix of this task's generated ids.
+        stream: the stream's state when it was read.
+        own_ids: whether rows may have other ids.
 
     Attributes:
         rows: how many rows :meth:`missing` has found to be stored.
     """
 
-    def __init__(self, ids: pa.Array, prefix: str) -> None:
+    def __init__(self, ids: pa.Array, prefix: str, stream: StreamInfo, own_ids: bool = True) -> None:
+        self._stream = stream
+        self._sought = "" if own_ids else prefix
         self._ids = pc.unique(ids)
         self._generated = flags_of(pc.starts_with(self._ids, prefix))
         self._met = np.zeros(len(self._ids), np.bool_)
@@ -84,10 +91,74 @@ class AlreadyStored:
         self.rows += int(np.count_nonzero(stored))
         return ~stored
 
+    def read_on(self, js: JetStream) -> str:
+        """Add the ids of what the stream has stored since it was read; return which messages are lost, if any.
+
+        Raises:
+            NatsError: it could not be read.
+        """
+        since = self._stream.last_sequence
+        stream = self._stream = believed(js, stream_info(js, self._stream.name), Trust.TWICE)
+        if stream.last_sequence <= since:
+            return ""
+        found = stored_ids(js, stream, since, self._sought)
+        new = pc.unique(found.ids.filter(pc.invert(pc.is_in(found.ids, self._ids))))
+        self._ids = pa.concat_arrays([self._ids, new])
+        # This attempt may have stored them itself, so none is unexpected.
+        self._generated, self._met = (
+            np.append(each, np.zeros(len(new), np.bool_)) for each in (self._generated, self._met)
+        )
+        return found.removed
+
     @property
     def unexpected(self) -> int:
         """Number of rows with generated ids that this task has stored before and that are not among its rows now."""
         return int(np.count_nonzero(self._generated & ~self._met))
+
+
+class Fence:
+    """Keeps apart the attempts at a task of a micro-batch that run at the same time.
+
+    An attempt reads the note again at regular times, and ends if a later one has written it since. A later attempt
+    reads the stream back once more when earlier ones have ended by that.
+    """
+
+    def __init__(self, options: WriteOptions, task: WriteTask, stream: StreamInfo) -> None:
+        self._options = options
+        self._task = task
+        self._window = stream.duplicate_window
+        self._revision = 0  # of the note that this attempt has written
+        self._noted = self._asked = clock.monotonic()
+        self.earlier: AlreadyStored | None = None  # the rows of earlier attempts, until they are read back once more
+
+    def note(self, js: JetStream, began: Began, revision: int, deadline: float) -> bool:
+        """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
+        self._revision = write_note(js, self._options, self._task, began, revision, deadline)
+        self._noted = self._asked = clock.monotonic()
+        return self._revision > 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to :meth:`check` now, before more rows are sent."""
+        return clock.monotonic() - self._asked > self._window / 4
+
+    def check(self, js: JetStream) -> None:
+        """Check that no later attempt has begun.
+
+        Raises:
+            PublishError: one has.
+            DataLossError: what earlier attempts have stored cannot be determined, and ``failOnDataLoss`` is set.
+            NatsError: the note or the stream cannot be read.
+        """
+        now = clock.monotonic()
+        entry, _ = read_note(js, self._options, self._task.key)
+        if entry.revision > self._revision:
+            raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
+        self._asked = now
+        if self.earlier is not None and now - self._noted > self._window / 2:
+            if removed := self.earlier.read_on(js):
+                _report(self._options, self._task, removed)
+            self.earlier = None
 
 
 class Before(NamedTuple):
@@ -108,12 +179,14 @@ def find_already_stored(
     task: WriteTask,
     ids: MessageIds,
     stream: StreamInfo,
-    entry: Entry | NatsError | None = None,
+    entry: Entry | NatsError | None,
+    fence: Fence | None,
 ) -> tuple[Before | None, bool]:
     """Note that a task of a micro-batch begins; return what an earlier attempt has done, None when there was none.
 
     Unless ``deduplicate`` is exact, just return (None, False). ``stream`` is the stream's state before this attempt
     has stored anything. ``entry`` is what the task's key of the state bucket held then, if it was read, or the error.
+    ``fence`` writes the note; None for a batch write, which has none.
     The second returned value tells whether the micro-batch may have been begun before. An earlier run may have begun it
     with more partitions, even without beginning this partition.
 
@@ -127,7 +200,7 @@ def find_already_stored(
     def ask(what: Callable[Concatenate[JetStream, Given], Result], *given: Given.args, **more: Given.kwargs) -> Result:
         return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given, **more))
 
-    if task.batch is None:
+    if fence is None:
         began, unsure = task.began if task.attempt else None, False
     else:
         at_first = iter([(stream, entry)])
@@ -135,7 +208,7 @@ def find_already_stored(
         # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
         def begun(js: JetStream) -> tuple[Began | None, bool]:
             now, noted = next(at_first, (None, None))
-            return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
+            return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted, fence)
 
         began, unsure = ask(begun)
     if began is None:
@@ -153,7 +226,7 @@ def find_already_stored(
         if not known and stream.last_sequence != began.end.last:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return Before(time, None), True
-    stream, began = ask(_look_back, options, task, stream, began, known)
+    stream, began = ask(_look_back, options, task, stream, began, known, fence)
     since, found = began.end.last, list[StoredIds]()
     for _ in range(_MAX_PASSES):
         found.append(ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix))
@@ -168,7 +241,11 @@ def find_already_stored(
             break
     else:
         _report(options, task, f"stream {stream.name!r} stores faster than it is read back, for its duplicate_window")
-    return Before(time, AlreadyStored(pa.concat_arrays([each.ids for each in found]), ids.prefix)), True
+    all_ids = pa.concat_arrays([each.ids for each in found])
+    before = Before(time, AlreadyStored(all_ids, ids.prefix, stream, bool(task.own_ids)))
+    if fence is not None:
+        fence.earlier = before.already_stored
+    return before, True
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
@@ -201,6 +278,7 @@ def _begin(
     ids: MessageIds,
     stream: StreamInfo,
     noted: Entry | NatsError | None,
+    fence: Fence,
 ) -> tuple[Began | None, bool]:
     """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
 
@@ -229,8 +307,8 @@ def _begin(
             _report_older(options, task, stream, found.began.end.last, found.older)
         elif found.began is None and known.note is not None and is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
-        is_noted = known.note is not None and found.began == known.note.began and not found.older
-        if is_noted or write_note(js, options, task, found.began or began_now(stream), entry.revision, deadline):
+        # It is written even where it says the same, so that an earlier attempt notices this one.
+        if fence.note(js, found.began or began_now(stream), entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
@@ -292,7 +370,13 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
 
 
 def _look_back(
-    js: JetStream, options: WriteOptions, task: WriteTask, stream: StreamInfo, began: Began, known: bool
+    js: JetStream,
+    options: WriteOptions,
+    task: WriteTask,
+    stream: StreamInfo,
+    began: Began,
+    known: bool,
+    fence: Fence | None,
 ) -> tuple[StreamInfo, Began]:
     """Return the stream's state, and from where to read the stream back.
 
@@ -322,12 +406,12 @@ def _look_back(
     there = next_message(js, stream.name, since, (">",), with_headers=False) if since >= stream.first_sequence else None
     stored = there.time if there is not None and there.sequence == since else None
     began = replace(began, end=Position(began.end.created, since + 1, stored))
-    if task.batch is not None:
-        _note_anew(js, options, task, began)
+    if fence is not None:
+        _note_anew(js, options, task, began, fence)
     return stream, began
 
 
-def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began) -> None:
+def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began, fence: Fence) -> None:
     """Note a new beginning for a task that was begun before, unless another attempt has done so."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
@@ -335,7 +419,7 @@ def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Beg
         entry, state = read_note(js, options, task.key)
         if state is None or state.batch != batch or state.began.end.last == began.end.last:
             return
-        if write_note(js, options, task, began, entry.revision, deadline):
+        if fence.note(js, began, entry.revision, deadline):
             return
 
 

@@ -90,7 +90,7 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     batch, note, tail = int(task.batch or 0), known.note, known.tail
     if note is not None and note.batch > batch:
         if (note.run and note.run == task.run) or 0 < task.planned < note.planned:
-            raise PublishError(ATTEMPT_TOO_LATE(task=task.name, batch=note.batch))
+            raise PublishError(ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
         return Decision(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
         if is_about(note, stream):

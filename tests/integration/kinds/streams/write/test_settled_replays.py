@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from threading import Event
 from typing import Any
 from unittest.mock import ANY
 
@@ -243,7 +245,9 @@ def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
     def late(*arguments: Any) -> Any:
         monkeypatch.setattr(replay, step, usual)
         found = usual(*arguments)
-        write_partition(options, TASK, payload_batches(ROWS))  # by the attempt that began first
+        with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
+            earlier.setattr(replay, "write_note", lambda *_: 1 << 60)
+            write_partition(options, TASK, payload_batches(ROWS))
         forget(nats_py, unique)
         return found
 
@@ -399,10 +403,61 @@ def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats
     query = QUERY + unique
     for batch in ("6", "7"):
         write_partition(options, WriteTask(query, batch, 0, run="run"), payload_batches(ROWS))
-    with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late: .* micro-batch 7 since"):
+    with pytest.raises(
+        PublishError, match="partition 0 of micro-batch 6 comes too late: micro-batch 7 has begun since"
+    ):
         write_partition(options, WriteTask(query, "6", 0, attempt=1, run="run"), payload_batches(ROWS))
     assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
     write_partition(options, WriteTask(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
+
+
+@pytest.mark.promise("exactly-once#exact")
+def test_an_attempt_ends_once_another_one_has_begun(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    """It goes on where Spark does not see it, and the stream has forgotten what the other one has stored meanwhile."""
+    nats_py.create_stream(unique, **FORGETFUL)
+    options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from payload_batches(ROWS[:10])
+        write_partition(options, replace(task, attempt=1), payload_batches(ROWS))
+        forget(nats_py, unique)
+        yield from payload_batches(ROWS[10:])
+
+    with pytest.raises(PublishError, match="partition 0 of .* comes too late: another attempt at it has begun since"):
+        write_partition(options, task, slow())
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+@pytest.mark.promise("exactly-once#exact")
+def test_rows_are_stored_once_that_an_earlier_attempt_has_stored_before_it_ends(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, duplicate_window=2_000_000_000)
+    options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
+    later_began, earlier_ended = Event(), Event()
+
+    def earlier() -> Iterator[pa.RecordBatch]:
+        yield from payload_batches(ROWS[:10])
+        assert later_began.wait(30)
+        yield from payload_batches(ROWS[10:30])
+
+    def later() -> Iterator[pa.RecordBatch]:
+        later_began.set()
+        assert earlier_ended.wait(30)
+        forget(nats_py, unique)
+        yield from payload_batches(ROWS)
+
+    def run_earlier() -> None:
+        with suppress(PublishError):  # if it has been slow
+            write_partition(options, task, earlier())
+        earlier_ended.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_earlier)
+        wait_until(lambda: stored_counts(nats_py, unique).total() == 10)
+        write_partition(options, replace(task, attempt=1), later())
+        running.result()
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
 
 
 def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(

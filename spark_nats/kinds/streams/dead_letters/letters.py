@@ -137,6 +137,8 @@ class DeadLetters(RowWriter):
         self._ids = MessageIds(task.query, task.batch, task.partition)
         if before is not None and self._options.bad_rows_stream is not None:
             self._already_aside = lease.ask(partial(self._look_back, before.time))
+        if fence is not None and self._already_aside is not None:
+            fence.earlier.append(self._already_aside)
 
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.

@@ -75,7 +75,7 @@ class AlreadyStored:
         rows: how many rows :meth:`missing` has found to be stored.
     """
 
-    def __init__(self, ids: pa.Array, prefix: str, stream: StreamInfo, own_ids: bool = True) -> None:
+    def __init__(self, ids: pa.Array, prefix: str, stream: StreamInfo, own_ids: bool) -> None:
         self._stream = stream
         self._sought = "" if own_ids else prefix
         self._ids = pc.unique(ids)
@@ -129,7 +129,7 @@ class Fence:
         self._window = stream.duplicate_window
         self._revision = 0  # of the note that this attempt has written
         self._noted = self._asked = clock.monotonic()
-        self.earlier: AlreadyStored | None = None  # the rows of earlier attempts, until they are read back once more
+        self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
 
     def note(self, js: JetStream, began: Began, revision: int, deadline: float) -> bool:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
@@ -155,10 +155,10 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
         self._asked = now
-        if self.earlier is not None and now - self._noted > self._window / 2:
-            if removed := self.earlier.read_on(js):
+        while self.earlier and now - self._noted > self._window / 2:
+            if removed := self.earlier[-1].read_on(js):
                 _report(self._options, self._task, removed)
-            self.earlier = None
+            self.earlier.pop()
 
 
 class Before(NamedTuple):
@@ -241,11 +241,10 @@ def find_already_stored(
             break
     else:
         _report(options, task, f"stream {stream.name!r} stores faster than it is read back, for its duplicate_window")
-    all_ids = pa.concat_arrays([each.ids for each in found])
-    before = Before(time, AlreadyStored(all_ids, ids.prefix, stream, bool(task.own_ids)))
+    already_stored = AlreadyStored(pa.concat_arrays([each.ids for each in found]), ids.prefix, stream, task.own_ids)
     if fence is not None:
-        fence.earlier = before.already_stored
-    return before, True
+        fence.earlier.append(already_stored)
+    return Before(time, already_stored), True
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
@@ -307,7 +306,7 @@ def _begin(
             _report_older(options, task, stream, found.began.end.last, found.older)
         elif found.began is None and known.note is not None and is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
-        # It is written even where it says the same, so that an earlier attempt notices this one.
+        # The note is written even where it says the same, so that an earlier attempt notices this one.
         if fence.note(js, found.began or began_now(stream), entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
@@ -412,12 +411,12 @@ def _look_back(
 
 
 def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began, fence: Fence) -> None:
-    """Note a new beginning for a task that was begun before, unless another attempt has done so."""
+    """Note a new beginning for a task that was begun before, unless the query has begun another micro-batch."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
     while True:
         entry, state = read_note(js, options, task.key)
-        if state is None or state.batch != batch or state.began.end.last == began.end.last:
+        if state is None or state.batch != batch:
             return
         if fence.note(js, began, entry.revision, deadline):
             return

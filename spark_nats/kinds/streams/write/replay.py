@@ -36,7 +36,7 @@ from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import StoredIds, is_intact, stored_ids
+from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
@@ -53,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
 _TAIL = 4096  # messages at the end of a stream that are searched for rows of a task
-_MAX_PASSES = 10  # after the first, a pass reads back what the stream has stored since the one before
 _MAX_REMEMBERED = 1 << 14
 
 
@@ -120,7 +119,7 @@ class Fence:
     """Keeps apart the attempts at a task of a micro-batch that run at the same time.
 
     An attempt reads the note again at regular times, and ends if a later one has written it since. A later attempt
-    reads the stream back once more when earlier ones have ended by that.
+    reads the stream back once more when earlier ones have ended by that, while the stream still knows all their ids.
     """
 
     def __init__(self, options: WriteOptions, task: WriteTask, stream: StreamInfo) -> None:
@@ -140,7 +139,7 @@ class Fence:
     @property
     def is_due(self) -> bool:
         """Whether to :meth:`check` now, before more rows are sent."""
-        return clock.monotonic() - self._asked > self._window / 4
+        return clock.monotonic() - self._asked > self._window / 8
 
     def check(self, js: JetStream) -> None:
         """Check that no later attempt has begun.
@@ -155,7 +154,7 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
         self._asked = now
-        while self.earlier and now - self._noted > self._window / 2:
+        while self.earlier and now - self._noted > self._window / 4:
             if removed := self.earlier[-1].read_on(js):
                 _report(self._options, self._task, removed)
             self.earlier.pop()
@@ -214,7 +213,7 @@ def find_already_stored(
     if began is None:
         return None, unsure
     # Another attempt may have stored rows since this one read the stream's state.
-    asked, stream = clock.monotonic(), ask(stream_info, stream.name)
+    stream = ask(stream_info, stream.name)
     time = began.time
     if began.end.created != stream.created:
         began = start_of_recreated(stream, time)
@@ -227,21 +226,10 @@ def find_already_stored(
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return Before(time, None), True
     stream, began = ask(_look_back, options, task, stream, began, known, fence)
-    since, found = began.end.last, list[StoredIds]()
-    for _ in range(_MAX_PASSES):
-        found.append(ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix))
-        if found[-1].removed and not known:
-            _report(options, task, found[-1].removed)
-        if stream.still_knows_ids(clock.monotonic() - asked):
-            break
-        # That took so long that the stream may have forgotten ids of rows that another attempt has stored meanwhile.
-        since, asked = stream.last_sequence, clock.monotonic()
-        stream = ask(stream_info, stream.name)
-        if stream.last_sequence <= since:
-            break
-    else:
-        _report(options, task, f"stream {stream.name!r} stores faster than it is read back, for its duplicate_window")
-    already_stored = AlreadyStored(pa.concat_arrays([each.ids for each in found]), ids.prefix, stream, task.own_ids)
+    found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
+    if found.removed and not known:
+        _report(options, task, found.removed)
+    already_stored = AlreadyStored(found.ids, ids.prefix, stream, task.own_ids)
     if fence is not None:
         fence.earlier.append(already_stored)
     return Before(time, already_stored), True

@@ -23,10 +23,12 @@ from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.kinds.buckets.write import sink_of
+from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
 from tests.connections import options_for, write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv
+from tests.integration.kinds.streams.write.test_settled_replays import forget
 from tests.integration.support import MENDING, finish, nats, run_task, save, sentence_of, table, write
 from tests.nats_py import Collected, Message, NatsPy, wait_until
 from tests.servers import Server, ServerFactory
@@ -352,6 +354,28 @@ def test_a_row_that_was_stored_before_the_server_refused_such_rows_is_not_stored
     counts = run_task(nats_server.url, rows, stream=unique, **set_aside(bad)).counts
     assert counts == Counts(rows=2, duplicates=2)
     assert (nats_py.held(unique), nats_py.held(bad)) == (2, 0)
+
+
+@pytest.mark.promise("exactly-once#bad-rows")
+def test_a_bad_row_is_stored_once_that_an_earlier_attempt_has_stored_since_this_one_began(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    nats_py.create_stream(f"BAD_{unique}", **FORGETFUL)
+    options = write_options(nats_server.url, stream=unique, **set_aside(f"BAD_{unique}"))
+    task, rows = WriteTask(unique, "0", 0), table(subject=[f"{unique}.a"] * 2, payload=[b"1", None])
+    write_partition(options, task, iter([]))
+
+    def late() -> Iterator[pa.RecordBatch]:
+        with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
+            earlier.setattr(replay, "write_note", lambda *_: 1 << 60)
+            write_partition(options, task, iter(rows.to_batches()))
+        forget(nats_py, unique)
+        yield from rows.to_batches()
+
+    assert write_partition(options, task, late()).counts == Counts(rows=1, duplicates=1, bad=1)
+    assert nats_py.held(f"BAD_{unique}") == 1
+    assert nats_py.stored_texts(unique).count("1") == 1
 
 
 def test_a_bad_row_that_somebody_has_deleted_is_stored_again_when_it_is_replayed(

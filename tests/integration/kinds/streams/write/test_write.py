@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import count, expr, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import WriteTask
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
@@ -442,7 +446,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     (checkpoint / "commits" / f".{last}.crc").unlink()
 
 
-@pytest.mark.promise("writing#spark-to-stream", "exactly-once#without-ids")
+@pytest.mark.promise("writing#spark-to-stream", "exactly-once#without-ids", "with-spark#micro-batch-triggers")
 def test_a_replayed_micro_batch_is_not_stored_twice(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -485,6 +489,69 @@ def test_a_streaming_query_can_write_to_core_nats(nats_server: Server, nats_py: 
         writer.commit([task.write(iter(rows.to_batches()))], 0)
         messages = collected.wait(25)
     assert [essence(m) for m in messages] == [(unique, b"%d" % i, None, {}) for i in range(25)]
+
+
+@contextmanager
+def driver_errors(spark: SparkSession, logger: str) -> Iterator[Callable[[], str]]:
+    """What a logger of Spark's driver says while the block runs."""
+    jvm: Any = spark.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    writer = jvm.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.createAppender(None, None, writer, "errors", False, True)
+    appender.start()
+    heard = log4j.LogManager.getLogger(logger)
+    heard.addAppender(appender)
+    try:
+        yield writer.toString
+    finally:
+        heard.removeAppender(appender)
+
+
+@pytest.mark.promise("with-spark#continuous-trigger")
+def test_a_continuous_trigger_commits_no_rows_that_were_not_written(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 10).option("numPartitions", 2).load()
+    values = rows.selectExpr(f"'{unique}.x' AS subject", "string(value) AS payload")
+    writer = nats(values.writeStream, nats_server, stream=unique, checkpointLocation=str(tmp_path))
+    # Spark logs what a commit of an epoch raises, goes on, and commits neither this epoch nor a later one.
+    with driver_errors(spark, "org.apache.spark.rpc.netty.Inbox") as errors:
+        query = writer.trigger(continuous="1 second").start()
+        try:
+            wait_until(lambda: "NATS_" in errors() or any((tmp_path / "commits").glob("*")))
+        finally:
+            query.stop()
+        assert "[NATS_NOT_RUN] micro-batch 0 is not written: Spark has not run the write of 2 of its 2" in errors()
+    assert list((tmp_path / "commits").glob("*")) == []
+    assert nats_py.held(unique) == 0
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["micro-batch", "batch"])
+@pytest.mark.parametrize("kind", ["stream", "core NATS", "bucket", "object store"])
+def test_a_task_that_reports_nothing_has_not_run(
+    nats_server: Server, nats_py: NatsPy, unique: str, kind: str, streaming: bool
+) -> None:
+    options, rows = {
+        "stream": (
+            {"stream": unique, "subject": unique, "createStream": f'{{"subjects": ["{unique}"]}}'},
+            {"payload": [b"a"]},
+        ),
+        "core NATS": ({"subject": unique}, {"payload": [b"a"]}),
+        "bucket": ({"bucket": unique, "createBucket": "true"}, {"key": ["k"], "value": [b"a"]}),
+        "object store": ({"objectStore": unique, "createObjectStore": "true"}, {"name": ["n"], "content": [b"a"]}),
+    }[kind]
+    made, table = source(nats_server, **options), pa.table(rows)
+    schema = from_arrow_schema(table.schema)
+    writer: Any = made.streamWriter(schema, False) if streaming else made.writer(schema, False)
+    commit = partial(writer.commit, batchId=3) if streaming else writer.commit
+    empty = writer.write(iter(table.slice(0, 0).to_batches())) if not streaming else Written(Counts())
+    commit([empty])
+    commit([])
+    for reported in (None, WriterCommitMessage()):
+        assert "is not written: Spark has not run the write of 1 of its 2 partitions" in sentence_of(
+            lambda reported=reported: commit([empty, reported])
+        )
 
 
 @pytest.mark.long("spark_nats/kinds/streams/write/*")

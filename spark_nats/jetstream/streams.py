@@ -117,6 +117,12 @@ class StreamInfo:
             where = f" in domain {domain!r}" if domain else f" through the API {prefix!r}"
         return f"{describe_stream(str(mirror.get('name', '')))}{where}"
 
+    @property
+    def server_version(self) -> str:
+        """Version of the server that leads it, from 2.11 on, wherever the connection leads; empty if that is older."""
+        metadata = self.config.get("metadata")
+        return str(metadata.get("_nats.ver", "")) if isinstance(metadata, dict) else ""
+
     def still_knows_ids(self, age: float) -> bool:
         """Tell whether the stream certainly still knows the ids of messages that were published ``age`` seconds ago."""
         return 0 <= age < self.duplicate_window * _SURE

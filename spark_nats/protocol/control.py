@@ -77,8 +77,13 @@ class ServerInfo:
 
     def is_older_than(self, major: int, minor: int, patch: int = 0) -> bool:
         """Return whether the server's version is older than a release; False when it reports no version number."""
-        found = re.match(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
-        return found is not None and (int(found[1]), int(found[2]), int(found[3] or 0)) < (major, minor, patch)
+        return is_older(self.version, major, minor, patch)
+
+
+def is_older(version: str, major: int, minor: int, patch: int = 0) -> bool:
+    """Return whether a server's version is older than a release; False when it is no version number."""
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", version)
+    return found is not None and (int(found[1]), int(found[2]), int(found[3] or 0)) < (major, minor, patch)
 
 
 _INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}

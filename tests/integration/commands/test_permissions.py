@@ -523,10 +523,13 @@ def test_an_account_reads_and_writes_a_stream_of_another(
     assert "not enabled" in error
 
 
-def hub_and_leaf(server_factory: ServerFactory, users: str = "") -> tuple[Server, Server]:
+def hub_and_leaf(
+    server_factory: ServerFactory, users: str = "", hub_binary: Path | None = None
+) -> tuple[Server, Server]:
     """Two servers, each a domain of its own; the second is a leaf of the first. `users` has an admin, or is empty."""
     (port,) = free_ports(1)
-    hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}\n{users}')
+    config = f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}\n{users}'
+    hub = server_factory(config, binary=hub_binary)
     up = f"nats://admin:pw@127.0.0.1:{port}" if users else f"nats://127.0.0.1:{port}"
     leaf = server_factory(
         f'server_name: leaf\njetstream {{ domain: leaf }}\nleafnodes {{ remotes: [ {{url: "{up}"}} ] }}\n{users}'

@@ -27,3 +27,8 @@ STREAM_STORES_SINGLY = Condition(
     "[NATS_STREAM_STORES_SINGLY] stream {stream!r} does not store rows together (its allow_atomic is not true); "
     "nothing was sent; set allow_atomic to true, or drop the option 'atomic'"
 )
+INCREMENTS_LOST_TOGETHER = Condition(
+    "[NATS_INCREMENTS_LOST_TOGETHER] stream {stream!r} has counters, and the nats-server that leads it, {version}, "
+    "would store rows of increments together as empty messages, and refuse every later increment of their subjects; "
+    "nothing was sent; upgrade the servers to 2.14.3 or newer, or drop the option 'atomic'"
+)

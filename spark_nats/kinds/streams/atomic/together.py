@@ -13,12 +13,14 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
-from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, place_before
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, place_before
 from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES
 
+_ADDS_TOGETHER = 2, 14, 3  # the first version that adds the increments of a batch
 _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
 
 
@@ -27,14 +29,17 @@ class Together(RowWriter):
 
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the server and the stream store rows together."""
-        if connection.info.is_older_than(2, 12):
-            raise PublishError(conditions.SERVER_STORES_SINGLY(version=connection.info.version))
+        version = stream.server_version or connection.info.version
+        if is_older(version, 2, 12):
+            raise PublishError(conditions.SERVER_STORES_SINGLY(version=version))
         if not stream.config.get("allow_atomic"):
             raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
+        _check_increments(stream)
 
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
+        _check_increments(stream)
         timeout, prefix, fence = self._options.ack_timeout, self._options.api_prefix, self._fence
         parts: list[pa.RecordBatch] = []
         count = size = 0
@@ -59,6 +64,16 @@ class Together(RowWriter):
             return Counts(count)
         publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)
+
+
+def _check_increments(stream: StreamInfo) -> None:
+    """Refuse a stream of counters whose leader, before 2.14.3, stores the increments of a batch as empty messages.
+
+    After these, it refuses all increments of their subjects. Another server may lead the stream now than when the
+    driver asked. So each task asks again, with its first question.
+    """
+    if has_counters(stream) and is_older(stream.server_version, *_ADDS_TOGETHER):
+        raise PublishError(conditions.INCREMENTS_LOST_TOGETHER(stream=stream.name, version=stream.server_version))
 
 
 def _check_together(rows: CheckedRows) -> None:

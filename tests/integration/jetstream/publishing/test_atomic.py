@@ -24,9 +24,10 @@ from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.chaos.proxy import HARMS, Direction, Proxy
+from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.support import run_task, save, sentence_of, table, write
 from tests.nats_py import Message, NatsPy, wait_until
-from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
+from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory
 
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_STREAM, MSG_ID = "Nats-Expected-Stream", "Nats-Msg-Id"
@@ -150,6 +151,39 @@ def test_increments_and_lifetimes_are_stored_together(nats_server: Server, nats_
     make_stream(nats_py, other, allow_msg_ttl=True)
     write(nats_server, numbers_table(other, 2, ttl=["1s", "never"]), stream=other, atomic=True)
     wait_until(lambda: nats_py.held(other) == 1)
+
+
+def counters(stream: str, increments: list[int]) -> pa.Table:
+    """Increments of three counters."""
+    subjects = [f"{stream}.{i % 3}" for i in range(len(increments))]
+    return pa.table({"subject": subjects, "increment": increments})
+
+
+def test_increments_are_not_sent_together_where_they_would_be_lost(server_factory: ServerFactory) -> None:
+    older = server_factory(binary=BINARY_2_12)
+    with NatsPy(older.url) as client:
+        make_stream(client, "S", allow_msg_counter=True)
+        write(older, counters("S", [1, 2, 3]), stream="S")
+        lost = (
+            "PublishError: stream 'S' has counters, and the nats-server that leads it, 2.12.8, would store rows of "
+            "increments together as empty messages, and refuse every later increment of their subjects; nothing was "
+            "sent; upgrade the servers to 2.14.3 or newer, or drop the option 'atomic'"
+        )
+        assert sentence_of(lambda: write(older, counters("S", [1, 2]), stream="S", atomic=True)) == lost
+        # A task whose driver has asked another leader.
+        run = partial(run_atomic, older.url, counters("S", [1, 2]), stream="S", deduplicate="window", prepared=False)
+        assert sentence_of(run) == lost
+        write(older, counters("S", [1, 2]), stream="S")
+        assert [m.payload for m in client.read_stream("S")][3:] == [b'{"val":"2"}', b'{"val":"4"}']
+
+
+def test_the_leaders_version_decides_and_not_that_of_the_connected_server(server_factory: ServerFactory) -> None:
+    hub, leaf = hub_and_leaf(server_factory, hub_binary=BINARY_2_12)
+    with NatsPy(hub.url) as client:
+        make_stream(client, "S", allow_msg_counter=True)
+        error = sentence_of(lambda: write(leaf, counters("S", [1]), stream="S", domain="hub", atomic=True))
+        assert "the nats-server that leads it, 2.12.8, would store rows" in error
+        assert client.held("S") == 0
 
 
 # What is refused

@@ -22,7 +22,7 @@ TABLES = {
     "exactly-once": ["How the guarantees work"],
     "durability": ["What can lose acknowledged messages", "How a query detects a loss"],
     "queues": [""],  # above the first heading but the page's own
-    "reading": ["How large a micro-batch is"],
+    "reading": ["Times that fall", "How large a micro-batch is"],
     "with-spark": ["Windows and late data", "Triggers"],
     "operating": ["Upgrades and restarts"],
 }

@@ -8,15 +8,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
-from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode, message_query
-from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
+from spark_nats.protocol.documents import bytes_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
 
 MOMENT = 0.25
@@ -167,22 +165,14 @@ def next_message(
     return min(filter(None, ask(js, [MessageAt(stream, start, each, with_headers) for each in filters])), default=None)
 
 
-def first_sequence_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
-    """Return the first sequence stored at or after a time with a zone, or the stream's next one when there is none.
-
-    It considers nothing that was stored after the stream's state ``info``.
-    """
-    since = (time - EPOCH) // timedelta(microseconds=1) * 1000
-    return first_sequence_since(js, info.name, since, info.first_sequence, info.last_sequence + 1)
-
-
 def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
     """Return the first sequence with ``start <= sequence < end`` stored at or after a time, in nanoseconds since 1970.
 
-    A binary search asks the stream's leader for one message at a time. The leader knows all messages, while a consumer
-    that begins at a time may be on a server that lags. The comparison also works outside the years 1677 to 2262, to
-    which a server's times are limited. A leader that was paused may not know the latest messages: in a cluster, it
-    has to say again a moment later that there is none.
+    A binary search asks the stream's leader for one message at a time. Where times fall, it finds one of the places
+    where the time is reached; :mod:`.times` finds the first and the last of them. The leader knows all messages, while
+    a consumer that begins at a time may be on a server that lags. The comparison also works outside the years 1677 to
+    2262, to which a server's times are limited. A leader that was paused may not know the latest messages: in a
+    cluster, it has to say again a moment later that there is none.
 
     Returns:
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor

@@ -23,8 +23,9 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import list_streams, stream_names
-from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
+from spark_nats.jetstream.messages import first_sequence_since, last_sequence, next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.tables.inventory import count_subjects, describe_consumers, describe_streams, find_messages
 from spark_nats.kinds.tables.wire import bucket_row, stream_row
@@ -159,7 +160,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 < first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)) <= MAX_INTEGER + 1
+        assert 0 < first_at(js, stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
     with suppress(NatsError):
         assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):

@@ -31,7 +31,7 @@ import tempfile
 from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -46,13 +46,14 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since, wait_a_moment
+from spark_nats.jetstream.messages import MessageAt, ask, wait_a_moment
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.times import end_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
@@ -63,7 +64,7 @@ from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
-from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of, to_datetime
+from spark_nats.protocol.documents import REPLACED, nanoseconds_of, text_of, to_datetime
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
@@ -131,9 +132,8 @@ class NatsMomentReader(NatsBucketReader):
             if info.time and moment > to_datetime(info.time):
                 now = text_of(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
-            # Rows have times in microseconds. Removed revisions count if they may have been stored by then.
-            later = ((moment - EPOCH) // timedelta(microseconds=1) + 1) * 1000
-            return first_sequence_since(js, info.name, later, info.first_sequence, info.last_sequence + 1) - 1
+            # Removed revisions count if they may have been stored by then.
+            return end_at(js, info, moment, included=True).sequence - 1
         revision = int(moment or 0)
         if revision > info.last_sequence:
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))

@@ -24,9 +24,10 @@ from spark_nats.errors import (
 from spark_nats.jetstream import JetStream, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.messages import first_sequence_at, last_sequence, next_sequence
+from spark_nats.jetstream.messages import last_sequence, next_sequence
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import sizes_of
+from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
@@ -211,9 +212,9 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert next_sequence(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
     assert stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
-    assert first_sequence_at(js, stream_info(js, unique), times[0] - timedelta(days=1)) == 1
-    assert first_sequence_at(js, stream_info(js, unique), times[8] + timedelta(milliseconds=1)) == 10
-    assert first_sequence_at(js, stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)) == 10
+    assert first_at(js, stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
+    assert first_at(js, stream_info(js, unique), times[8] + timedelta(milliseconds=1)).sequence == 10
+    assert first_at(js, stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)).sequence == 10
     wait_until(lambda: not nats_py.consumers(unique))
 
 

@@ -23,7 +23,8 @@ from spark_nats.errors import (
     ServerError,
 )
 from spark_nats.jetstream import JetStream, StreamInfo, read_range
-from spark_nats.jetstream.messages import first_sequence_at, last_sequence
+from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
@@ -153,7 +154,7 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         for ask in (
             lambda: next(read_range(js, "S", 1, 10)),
             lambda: stream_info(js, "S"),
-            lambda: first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)),
+            lambda: first_at(js, stream_info(js, "S"), datetime.now(UTC)).sequence,
             lambda: last_sequence(js, "S", ["a"]),
         ):
             with pytest.raises(NatsError):

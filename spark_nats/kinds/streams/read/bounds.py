@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.messages import first_sequence_at, next_message, next_sequence
+from spark_nats.jetstream.messages import next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.times import end_at, first_at
 from spark_nats.jetstream.views import first_new, stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
+from spark_nats.protocol.documents import text_of
+
+logger = logging.getLogger(__name__)
 
 
 def starting(look: Look) -> dict[str, Position]:
@@ -113,7 +118,11 @@ def _resolve(
             found[name] = _acknowledged(look, info, place.consumer)
             continue
         if isinstance(place, datetime):
-            sequence = first_sequence_at(look.js, info, place)
+            is_end = otherwise == LATEST
+            sequence, astray = (end_at if is_end else first_at)(look.js, info, place)
+            if astray is not None:
+                said = conditions.ENDS_AFTER_TIME if is_end else conditions.BEGINS_BEFORE_TIME
+                logger.warning(said(stream=name, sequence=astray.sequence, time=text_of(astray.time)).with_code)
             # The state is read again, because limits may have removed messages since the search began.
             earliest = sequence <= stream_info(look.js, name).first_sequence
         else:

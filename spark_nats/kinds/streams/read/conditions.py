@@ -99,6 +99,16 @@ CLOCK_WRONG = Condition(
     "clock is or was wrong; watermarks on the column 'timestamp' drop rows with the right time, and starting and "
     "ending times find other messages than they should"
 )
+BEGINS_BEFORE_TIME = Condition(
+    "[NATS_BEGINS_BEFORE_TIME] stream {stream}: messages after sequence {sequence}, stored at {time}, have earlier "
+    "times, as where a clock was set back: the query begins early enough to leave out nothing stored at or after its "
+    "starting time, and also reads messages stored before it"
+)
+ENDS_AFTER_TIME = Condition(
+    "[NATS_ENDS_AFTER_TIME] stream {stream}: messages before sequence {sequence}, stored at {time}, have later times, "
+    "as where a clock was set back: the query ends late enough to leave out nothing stored before its ending time, and "
+    "also reads messages stored after it"
+)
 STREAM_NOT_NAMED = Condition(
     "[NATS_STREAM_NOT_NAMED] the query has read the stream {stream!r} up to sequence {last}, but the option 'stream' "
     "no longer names it: it is not read now; if you name it again, the query resumes at sequence {next}"

@@ -1,0 +1,115 @@
+"""Finds where a time begins and ends in a stream, also where times fall because a clock was set back.
+
+A stream's leader stamps each message by its own clock. That is set back by a time service, with a machine that is
+resumed or moved, or by another leader. Then a message may have an earlier time than the one before it. What begins at a
+time must leave out nothing stored at or after it, and what ends at a time nothing stored before it.
+
+A server cannot say where times fall; its own search for a time finds any such place. So this module looks at some more
+messages beside the place that a binary search has found. One of them may be on the wrong side of the time. Where the
+times of two of them fall, it looks between these for the last message before the fall or the first one after it. It
+looks at each of the nearest messages, and at fewer the farther away they are: where a clock was set back by some
+seconds, only messages of some seconds before or after the place are on the wrong side. What may stay unseen are a few
+messages far from the place, between two that are looked at and whose times rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.documents import EPOCH
+
+_NEAR = 64
+"""So many of the nearest messages are looked at, fewer where they are large: each request returns a payload."""
+_MAX_BYTES = 4 << 20
+"""Bytes that are requested in one round trip, by the stream's average."""
+
+
+class Found(NamedTuple):
+    """Where a time begins or ends.
+
+    Attributes:
+        sequence: the first sequence from there on.
+        astray: the message that has moved this place, as times fall after it or before it; None where they rise.
+    """
+
+    sequence: int
+    astray: StoredMessage | None = None
+
+
+def first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
+    """Return the first sequence stored at or after a time with a zone, or the stream's next one when there is none.
+
+    It considers nothing that was stored after the stream's state ``info``.
+    """
+    since, first, end = _nanoseconds(time), info.first_sequence, info.last_sequence + 1
+    found = Found(first_sequence_since(js, info.name, since, first, end))
+    while early := _astray(js, info, lambda message: message.time >= since, range(found.sequence - 1, first - 1, -1)):
+        found = Found(first_sequence_since(js, info.name, since, first, early.sequence + 1), early)
+    return found
+
+
+def end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = False) -> Found:
+    """Return the sequence after the last one stored before a time with a zone; or, if it is ``included``, at that time.
+
+    A time counts in microseconds, as it does in a row. It considers nothing that was stored after the stream's state
+    ``info``.
+    """
+    until, end = _nanoseconds(time) + included * 1000, info.last_sequence + 1
+    found = Found(first_sequence_since(js, info.name, until, info.first_sequence, end))
+    while late := _astray(js, info, lambda message: message.time < until, range(found.sequence, end)):
+        found = Found(first_sequence_since(js, info.name, until, late.sequence + 1, end), late)
+    return found
+
+
+def _nanoseconds(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _astray(
+    js: JetStream, info: StreamInfo, is_astray: Callable[[StoredMessage], bool], beside: range
+) -> StoredMessage | None:
+    """Return the message that is astray and, of those that are seen, the farthest from the beginning of ``beside``."""
+    at_once = min(max(1, int(_MAX_BYTES / max(1.0, info.average_size))), _NEAR)
+    questions = [MessageAt(info.name, sequence) for sequence in _some_of(beside, at_once)]
+    answers = (ask(js, questions[i : i + at_once]) for i in range(0, len(questions), at_once))
+    seen = sorted({each for some in answers for each in some if each and each.sequence in beside})
+    found = [each for each in seen if is_astray(each)]
+    pairs = [(a, b) for a, b in pairwise(seen) if not is_astray(a) and not is_astray(b)]
+    found += filter(None, (_between(js, info.name, is_astray, *pair) for pair in pairs))
+    return max(found, key=lambda each: beside.index(each.sequence), default=None)
+
+
+def _some_of(beside: range, near: int) -> Iterator[int]:
+    """Yield the sequences to look at: each of the first ones, then ever fewer, and the last one."""
+    place = 0
+    while place < len(beside) - 1:
+        yield beside[place]
+        place += 1 + max(0, place - near) // 4
+    yield from beside[-1:]
+
+
+def _between(
+    js: JetStream, stream: str, is_astray: Callable[[StoredMessage], bool], a: StoredMessage, b: StoredMessage
+) -> StoredMessage | None:
+    """Return a message that is astray between two; None where times do not fall there, or fall without any such."""
+    while a.time > b.time:
+        low, high, after = a.sequence + 1, b.sequence, b
+        while low < high:
+            middle = (low + high) // 2
+            message = next_message(js, stream, middle, (">",), with_headers=False)
+            if message is None or message.sequence >= high:
+                high = middle
+            elif is_astray(message):
+                return message
+            elif message.time < a.time:
+                high, after = middle, message
+            else:
+                low = message.sequence + 1
+        a = after  # the first message after the fall: times may fall again
+    return None

@@ -209,7 +209,7 @@ def is_ours(document: Any) -> bool:
 
 def start_of(entry: OffsetEntry, before: Position | None) -> int:
     """Return the first sequence of a micro-batch, given the position of the query before it, if any."""
-    if before is not None and before.created == entry.end.created:
+    if before is not None:
         return min(before.next, entry.first)  # entry.first is smaller where the stream had lost its end
     return entry.first if entry.since is None else entry.since
 
@@ -258,7 +258,7 @@ def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     found = [samples[-1]]
     for sample in reversed(samples[-MAX_SAMPLES:-1]):
         position, later = sample.positions.get(key), found[0]
-        if position is None or position.created != later.positions[key].created:
+        if position is None or position.next > later.positions[key].next:  # the stream was made again
             break
         caught_up = key in sample.ends and position.next >= sample.ends[key]
         if caught_up or later.began - sample.ended > MAX_PAUSE:

@@ -139,6 +139,37 @@ class NatsPy:
     def delete_stream(self, name: str) -> None:
         self.api(f"STREAM.DELETE.{name}")
 
+    def back_up(self, name: str) -> tuple[dict[str, Any], list[bytes]]:
+        """A backup of a stream with its consumers, as `nats stream backup` makes it."""
+        inbox = self._client.new_inbox()
+
+        async def take() -> tuple[dict[str, Any], list[bytes]]:
+            subscription = await self._client.subscribe(inbox)
+            request = json.dumps({"deliver_subject": inbox, "no_consumers": False}).encode()
+            answer = await self._client.request(f"$JS.API.STREAM.SNAPSHOT.{name}", request, timeout=30)
+            said = json.loads(answer.data)
+            assert "error" not in said, said
+            chunks = []
+            while (message := await subscription.next_msg(30)).data:
+                chunks.append(message.data)
+                if message.reply:
+                    await message.respond(b"")
+            await subscription.unsubscribe()
+            return {"config": said["config"], "state": said["state"]}, chunks
+
+        return self.run(take())
+
+    def restore(self, name: str, backup: tuple[dict[str, Any], list[bytes]]) -> None:
+        """Restore a stream from a backup, as `nats stream restore` does; it must not exist."""
+        target = self.api(f"STREAM.RESTORE.{name}", backup[0])["deliver_subject"]
+
+        async def send() -> None:
+            for chunk in (*backup[1], b""):
+                answer = await self._client.request(target, chunk, timeout=30)
+            assert "error" not in json.loads(answer.data), answer.data
+
+        self.run(send())
+
     def purge_stream(self, name: str, **request: Any) -> int:
         """Purge, all or by `filter`, `seq`, `keep`; the number of messages removed."""
         return int(self.api(f"STREAM.PURGE.{name}", request)["purged"])

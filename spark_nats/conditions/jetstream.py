@@ -23,6 +23,15 @@ LEADER_ALONE = passing(
     "may not be the leader any more"
 )
 LOSS_DOUBTFUL = passing("[NATS_LOSS_DOUBTFUL] {what}, according to a server that may not be up to date")
+CREATED_OTHERWISE = Condition(
+    "[NATS_CREATED_OTHERWISE] stream {stream!r} says that it was created at {created}, and said {old} before; its "
+    "messages show that it is the same stream, and it is read on"
+)
+CLOCK_BEHIND = Condition(
+    "[NATS_CLOCK_BEHIND] the clock of the server that leads stream {stream!r} is {seconds:.1f} s behind, so of its "
+    "messages from sequence {first} to {last} it is not known whether they were stored after the stream lost its end; "
+    "they are read, perhaps again"
+)
 NO_PLACE_FOR_CONSUMER = Condition(
     "[NATS_NO_PLACE_FOR_CONSUMER] stream {stream!r} has had its maximum number of consumers for {seconds:g} s "
     "({limit}); each task that reads needs one while it runs: raise the limit, or run fewer tasks at once ({reason}, "

@@ -1,30 +1,44 @@
-"""Judges, by the times of messages, whether a stream still has what was read or written. It requests nothing.
+"""Judges whether a stream still has what was read or written: the one identity of a history. It requests nothing.
 
 A server may come back with less than it had acknowledged: after a power failure, or with a volume that was restored
-from a snapshot. New messages then reuse sequences. The stream has the same name and the same creation time; only the
-time at which each message was stored distinguishes one history from another. So a reader or writer at a position notes
-when M, the message before it, was stored, and compares that time later. The first row that applies decides:
+from a snapshot. New messages then reuse sequences, and only the time at which each message was stored distinguishes one
+history from another. So a reader or writer at a position notes when M, the message before it, was stored, and compares
+that time later: its fingerprint.
 
-========================================================  ==========================================
-the stream, by what its leader reports                    judgement
-========================================================  ==========================================
-does not exist                                            missing
-was created at another time                               recreated
-ends before M                                             truncated
-ends with M                                               intact
-begins after M, or the time of M is not known             intact: there is nothing to compare
-has a message with the sequence and the time of M         intact
-has a message with the sequence of M and another time     rewritten
-lacks that sequence; an earlier one was stored after M    rewritten: sequences were used again
-lacks that sequence; no earlier one was stored after M    intact: M was deleted
-========================================================  ==========================================
+When a stream was created tells less. nats-server 2.10 and 2.12 report another time after a restart, an edit and another
+restart, 2.15 after a snapshot and its restore, and a mirror that takes its origin's place has its own. So it breaks a
+tie only where nothing else can be compared. The first row that applies decides:
 
-The last four need messages from the server: :func:`judge` returns the question to ask. In the last two, "after M"
-means more than :data:`SKEW` later.
+==========================================================  =======================================================
+the stream, by what its leader reports                      judgement
+==========================================================  =======================================================
+does not exist                                              missing
+the time of M is not known, and was created as noted        truncated if it ends before the position, else intact
+the time of M is not known, and was created otherwise       recreated (1)
+ends before M                                               truncated if it is the same stream (2), else recreated
+ends with M                                                 intact
+begins after M                                              intact if it may have had M (3), else recreated
+has a message with the sequence and the time of M           intact
+has a message with the sequence of M and another time       rewritten if it is the same stream (2), else recreated
+lacks that sequence, and is not the same stream (2)         recreated
+lacks it, and no earlier message was stored after M (4)     intact: M was deleted, or a later message replaced it
+lacks it, and after that earlier one the times fall         intact: a clock was set back
+lacks it, and after that earlier one the times rise         rewritten: sequences were used again
+==========================================================  =======================================================
+
+1. Unless nothing was read, and the stream has messages from before its creation: intact.
+2. It was created as noted. Or its oldest message is not later than M, where a stream that was made again has only later
+   ones, and it was created before M was stored, or after its oldest message: a backup was restored, or a mirror lags.
+3. It was created as noted or before M was stored; or its first message was stored before its creation; or begins just
+   after M, so that nothing is left out whatever it is.
+4. More than :data:`SKEW` later than M, and than the latest time that was noted up to the position, if one was.
+
+The rows after "begins after M" need messages from the server: :func:`judge` returns the question to ask.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
@@ -32,10 +46,11 @@ from typing import Any
 from spark_nats.jetstream.messages import FirstSince, MessageAt, Question
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.documents import nanoseconds_of
 
 SKEW = 20_000_000
-"""Nanoseconds by which the clocks of a cluster's servers may differ. After a change of leader, a message may have an
-earlier time, by up to this much, than one that was stored before it."""
+"""Nanoseconds by which the clocks of a cluster's servers may differ without more doubt. After a change of leader, a
+message may have an earlier time, by up to this much, than one that was stored before it."""
 
 
 class Judgement(Enum):
@@ -59,23 +74,74 @@ def judge(
     """Decide what has become of a stream, from its state (None if it does not exist), or return the question to ask."""
     if info is None:
         return Judgement.MISSING
-    if info.created != position.created:
-        return Judgement.RECREATED
-    if info.last_sequence < position.last:
-        return Judgement.TRUNCATED
     seen = position.fingerprint
-    if seen is None or seen == end_of(info).fingerprint or seen.sequence < info.first_sequence:
+    if seen is None:
+        if info.created != position.created and not (position.last == 0 and _is_older_than_said(info)):
+            return Judgement.RECREATED
+        return Judgement.TRUNCATED if info.last_sequence < position.last else Judgement.INTACT
+    is_same = _is_same_stream(position, seen, info)
+    if info.last_sequence < position.last:
+        return Judgement.TRUNCATED if is_same else Judgement.RECREATED
+    if seen == end_of(info).fingerprint:
         return Judgement.INTACT
+    if seen.sequence < info.first_sequence:
+        return Judgement.INTACT if _may_have_had(position, seen, info) else Judgement.RECREATED
     at_it = MessageAt(info.name, seen.sequence)
     if at_it not in answers:
         return at_it
+    other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
     there = answers[at_it]
     if there is not None and there.sequence == seen.sequence:
-        return Judgement.INTACT if there.time == seen.time else Judgement.REWRITTEN
-    later = FirstSince(info.name, seen.time + SKEW + 1, info.first_sequence, seen.sequence + 1)
+        return Judgement.INTACT if there.time == seen.time else other
+    if not is_same:
+        return Judgement.RECREATED
+    later = FirstSince(info.name, _latest(position, seen) + SKEW + 1, info.first_sequence, seen.sequence + 1)
     if later not in answers:
         return later
-    return Judgement.REWRITTEN if answers[later] <= seen.sequence else Judgement.INTACT
+    if answers[later] > seen.sequence:
+        return Judgement.INTACT
+    earlier = MessageAt(info.name, answers[later])
+    if earlier not in answers:
+        return earlier
+    # Sequences that are used again have times that rise to the stream's end. Where they fall, a clock was set back.
+    found = answers[earlier]
+    since = [info.last_time or math.inf, there.time if there else math.inf]
+    fall = found is not None and found.sequence <= seen.sequence and min(since) < found.time - SKEW
+    return Judgement.INTACT if fall else Judgement.REWRITTEN
+
+
+def _is_same_stream(position: Position, seen: Fingerprint, info: StreamInfo) -> bool:
+    """Tell whether a stream is the one in which a message was ``seen``, perhaps as it was earlier, or a copy of it."""
+    if info.created == position.created:
+        return True
+    oldest, created = _oldest(info), nanoseconds_of(info.created)
+    if created is None or not 0 < oldest <= _latest(position, seen):
+        return False
+    return created <= seen.time or oldest < created
+
+
+def _may_have_had(position: Position, seen: Fingerprint, info: StreamInfo) -> bool:
+    """Tell whether a stream that begins after a message that was ``seen`` may have had it."""
+    if info.created == position.created or info.first_sequence == position.next:
+        return True
+    created = nanoseconds_of(info.created)
+    return created is not None and (created <= seen.time or _is_older_than_said(info))
+
+
+def _is_older_than_said(info: StreamInfo) -> bool:
+    """Tell whether a stream has a message from before the time at which it was created, as it says."""
+    created = nanoseconds_of(info.created)
+    return created is not None and 0 < _oldest(info) < created
+
+
+def _oldest(info: StreamInfo) -> int:
+    """Return when the oldest message that is known of a stream was stored; 0 when it never had one."""
+    return info.first_time or info.last_time
+
+
+def _latest(position: Position, seen: Fingerprint) -> int:
+    """Return the latest time of any message before a position, as far as it is known."""
+    return max(seen.time, position.latest or 0)
 
 
 def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:

@@ -1,8 +1,8 @@
 """Identifies a place in a stream by one type, whose values reveal a stream that was created again or filled again.
 
-A stream that was deleted and created again has another ``created``, so a place in the former stream means nothing in
-it. A stream that has lost its end and was filled again has another message before the place, with another time
-(:mod:`.judgement`).
+A stream that was deleted and created again, or has lost its end and was filled again, has another message before the
+place, with another time (:mod:`.judgement`). When the stream was created is kept for the case that there is no such
+message to compare.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ class Position(NamedTuple):
             it is unknown, as in checkpoints and notes of older versions.
         earliest: whether a query begins here with the first message that exists, so that messages removed before they
             are read are no loss.
+        latest: no message before ``next`` was stored later, in nanoseconds since 1970; None where it is not noted. It
+            differs from ``time`` where a clock was set back.
+        before: the fingerprint of an earlier place in the same history; None where it is not noted.
     """
 
     created: str
     next: int
     time: int | None = None
     earliest: bool = False
+    latest: int | None = None
+    before: Fingerprint | None = None
 
     @property
     def last(self) -> int:
@@ -49,4 +54,13 @@ class Position(NamedTuple):
 
 def end_of(info: StreamInfo) -> Position:
     """Return the position after everything that a stream has ever stored."""
-    return Position(info.created, info.last_sequence + 1, info.last_time or None)
+    return Position(info.created, info.last_sequence + 1, info.last_time or None, latest=latest_in(info))
+
+
+def latest_in(info: StreamInfo, clock: int = 0) -> int | None:
+    """Return a time that no message which a stream has now is later than, ``clock`` at least; None where none matters.
+
+    It matters where the message before a place may go while earlier ones stay, because each message can be replaced,
+    acknowledged or deleted by itself.
+    """
+    return max(clock, info.time, info.last_time) or None if info.loses_single_messages else None

@@ -101,6 +101,12 @@ class StreamInfo:
         return self.config.get("allow_direct") is True
 
     @property
+    def loses_single_messages(self) -> bool:
+        """Whether messages go one by one, and not only the oldest first: by a later one of the subject, for example."""
+        single = positive_at(self.config, "max_msgs_per_subject") is not None
+        return single or self.retention != LIMITS or self.config.get("allow_msg_ttl") is True or bool(self.deleted)
+
+    @property
     def duplicate_window(self) -> float:
         """Seconds for which the stream remembers a message id."""
         return (positive_at(self.config, "duplicate_window") or 0) / 1e9

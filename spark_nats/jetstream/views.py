@@ -12,16 +12,17 @@ decision lacks, and :class:`StreamView` tells when that is needed. Other modules
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from spark_nats import clock
-from spark_nats.conditions.jetstream import LOSS_DOUBTFUL
+from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.judgement import Judgement, contradiction, judge
+from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
     MOMENT,
     Asked,
@@ -33,7 +34,7 @@ from spark_nats.jetstream.messages import (
     ask_each,
     first_sequence_since,
 )
-from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import API_PREFIX, Api
 
@@ -58,6 +59,14 @@ class StateOf(Asked[StreamInfo]):
         """Return the state in an answer, or raise that the stream has no leader that can be believed."""
         check_leader(answer, self.stream)
         return state_in(answer, self.stream)
+
+
+_OURS_AHEAD = 60_000_000_000
+"""Nanoseconds by which this machine's clock may be ahead of a server's, and still counts for what that has shown."""
+_IN_STEP = 500_000_000
+"""Nanoseconds by which a server's clock may be behind without more doubt: less than it takes to exchange a volume."""
+
+logger = logging.getLogger(__name__)
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
@@ -129,19 +138,64 @@ def judged(
         if isinstance(found, FirstSince):
             known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
         else:
-            known[found] = look() if look else ask(js, [found])[0]
+            known[found] = look() if look and found.sequence == position.last else ask(js, [found])[0]
     return found
 
 
+def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
+    """Tell whether a stream is another one than that of a position; requests nothing where it was created as noted.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    return info.created != position.created and judged(js, position, info) is Judgement.RECREATED
+
+
+def say_created_otherwise(position: Position, info: StreamInfo) -> None:
+    """Log that a stream reports another time of its creation than a position notes, and is the same one."""
+    renamed = CREATED_OTHERWISE(stream=info.name, created=info.created, old=position.created)
+    logger.warning(renamed.with_code)
+
+
 def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
-    """Return the sequence of the first message with a later time than the message before a position.
+    """Return the sequence from which on a stream that has lost what was before a position may have new messages.
+
+    That is the first message with a later time than the message before the position. Where the server's clock is
+    behind, new messages may have earlier times. Then it is an earlier message, which was read before: as many as that
+    clock lets doubt, but none before an earlier place that the position notes, if the stream still has that.
 
     The result is the stream's next sequence when there is no such message, or when the position has no time.
+
+    Raises:
+        NatsError: a request failed.
     """
     end = info.last_sequence + 1
     if position.time is None:
         return end
-    return first_sequence_since(js, info.name, position.time + 1, info.first_sequence, end)
+    start = info.first_sequence
+    later = first_sequence_since(js, info.name, position.time + 1, start, end)
+    behind = _clock_behind(js, position, info.name)
+    if not behind or later == start:
+        return later
+    if (before := position.before) is not None and start <= before.sequence < end:
+        there = ask(js, [MessageAt(info.name, before.sequence)])[0]
+        if there is not None and Fingerprint(there.sequence, there.time) == before:
+            start = before.sequence + 1
+    first = min(later, first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
+    if first < later:
+        said = CLOCK_BEHIND(stream=info.name, seconds=behind / 1e9, first=first, last=later - 1)
+        logger.warning(said.with_code)
+    return first
+
+
+def _clock_behind(js: JetStream, position: Position, stream: str) -> int:
+    """Return by how many nanoseconds the clock of a stream's leader is behind; 0 where it is about right.
+
+    It is behind where it shows an earlier time than this machine's, or than was noted at a position.
+    """
+    at = max(clock.time_ns(), position.time or 0, position.latest or 0)
+    now = stream_info(js, stream).time
+    return at - now if now and at - now > _IN_STEP else 0
 
 
 class _Seen(NamedTuple):
@@ -165,6 +219,8 @@ class StreamView:
         self._patience = patience
         self._since: dict[str, float] = {}  # since when each loss is reported
         self._logged: set[str] = set()
+        self._renamed: set[str] = set()  # streams that report another time of creation, as was said
+        self._clocks: dict[str, tuple[int, float]] = {}  # by stream, see highest_clock, and when by clock.monotonic()
         self._seen: dict[str, _Seen] = {}
 
     # Existence
@@ -251,14 +307,31 @@ class StreamView:
             NatsError: a request failed.
         """
         found, is_known = judge(position, info, answers), MessageAt(info.name, position.last) in answers
-        if isinstance(found, Judgement):
-            return found
-        if not (is_known or is_due or self.doubts(js, info)):
-            return Judgement.INTACT
-        found = judged(js, position, info, answers)
-        if not is_known and found is Judgement.INTACT:
-            self.saw(js, info)
+        if not isinstance(found, Judgement):
+            if not (is_known or is_due or info.created != position.created or self.doubts(js, info)):
+                return Judgement.INTACT
+            found = judged(js, position, info, answers)
+            if not is_known and found is Judgement.INTACT:
+                self.saw(js, info)
+        if found is Judgement.INTACT and info.created != position.created and info.name not in self._renamed:
+            self._renamed.add(info.name)
+            say_created_otherwise(position, info)
         return found
+
+    def highest_clock(self, info: StreamInfo) -> int:
+        """Return a time that no message is later than which a stream has now, in nanoseconds since 1970.
+
+        It is the latest that the servers of the stream, or this machine, may have shown up to now: a clock that was set
+        back has shown what it showed at an earlier look, and what has passed since.
+        """
+        now = clock.monotonic()
+        before, at = self._clocks.get(info.name, (0, now))
+        highest = max(info.time, info.last_time, min(clock.time_ns(), info.time + _OURS_AHEAD))
+        passed = before + round((now - at) * 1e9)
+        if passed > highest + 2 * SKEW:  # else the clocks only run at rates that differ a little
+            highest = passed
+        self._clocks[info.name] = highest, now
+        return highest
 
 
 def _is_elsewhere(js: JetStream) -> bool:

@@ -43,6 +43,7 @@ class StreamOffset(NamedTuple):
     created: str = ""  # when the stream was created, as the server writes it; empty when not given
     # when the message before `next` was stored, in nanoseconds since 1970; None when not given
     timestamp: int | None = None
+    latest: int | None = None  # no message before `next` was stored later than this; None when not given
 
 
 class ConsumerAckFloor(NamedTuple):
@@ -175,6 +176,7 @@ def read_offsets(text: str) -> Offsets:
 
 _CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "first", "from", "earliest", "waits_for"}
+_OF_CHECKPOINTS |= {"latest", "before"}
 
 
 def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
@@ -184,14 +186,13 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
         return ConsumerAckFloor(read_name(value.removeprefix(_CONSUMER)))
     if isinstance(value, str):
         entry = from_text(value)
-        return StreamOffset(entry.next, entry.created, entry.time)
+        return StreamOffset(entry.next, entry.created, entry.time, entry.latest)
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")
     created = string_at(place, "created") if "created" in place else ""
-    return StreamOffset(
-        sequence_at(place, "next"), created, time_at(place, "timestamp") if "timestamp" in place else None
-    )
+    time, latest = (time_at(place, name) if name in place else None for name in ("timestamp", "latest"))
+    return StreamOffset(sequence_at(place, "next"), created, time, latest)
 
 
 def read_text(text: str) -> str:

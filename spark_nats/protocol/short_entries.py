@@ -1,7 +1,8 @@
 """The short form of a stream's entry in an offset, for queries of many streams: numbers, separated by spaces.
 
 The numbers are when the stream was created, in nanoseconds since 1970; the next sequence; how much later the message
-before it was stored, in nanoseconds, or ``-`` if that is unknown; then ``since`` and ``first``, if the entry has them.
+before it was stored, in nanoseconds, or ``-`` if that is unknown; then ``since`` and ``first``, if the entry has them;
+then how much later than the creation ``latest`` and ``before`` are, or ``-``, if the entry has one of them.
 ``"1764151136123456789 1201 2500000000 1101 1101"`` has the values of ``{"created": "2025-11-26T09:58:56.123456789Z",
 "next": 1201, "timestamp": "2025-11-26T09:58:58.623456789Z", "since": 1101, "first": 1101}``.
 """
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 from spark_nats.protocol.documents import MAX_INTEGER, nanoseconds_of, text_of
 
-_SHORT = re.compile(r"([0-9]{1,19}) ([0-9]{1,20}) (-?[0-9]{1,19}|-)(?: ([0-9]{1,20}) ([0-9]{1,20}))?")
+_AGE = "(-?[0-9]{1,19}|-)"
+_SHORT = re.compile(rf"([0-9]{{1,19}}) ([0-9]{{1,20}}) {_AGE}(?: ([0-9]{{1,20}}) ([0-9]{{1,20}})(?: {_AGE} {_AGE})?)?")
 _KNOWN = 1 << 14  # streams whose time of creation is kept in both forms: each offset has it again
 
 
@@ -26,6 +28,8 @@ class ShortEntry(NamedTuple):
     time: int | None
     since: int | None
     first: int | None
+    latest: int | None = None
+    before: int | None = None
 
 
 def is_short(entry: object) -> bool:
@@ -38,8 +42,15 @@ def to_text(entry: ShortEntry) -> str | None:
     created = _number_of(entry.created)
     if created is None:
         return None
-    age = "-" if entry.time is None else entry.time - created
-    return f"{created} {entry.next} {age}" + ("" if entry.since is None else f" {entry.since} {entry.first}")
+    age, latest, before = (
+        "-" if time is None else str(time - created) for time in (entry.time, entry.latest, entry.before)
+    )
+    text = f"{created} {entry.next} {age}"
+    if entry.since is not None:
+        text += f" {entry.since} {entry.first}"
+        if (latest, before) != ("-", "-"):
+            text += f" {latest} {before}"
+    return text
 
 
 def from_text(text: str) -> ShortEntry:
@@ -50,12 +61,12 @@ def from_text(text: str) -> ShortEntry:
     """
     if (found := _SHORT.fullmatch(text)) is None:
         raise ValueError(f"{text[:100]!r} is no entry of a stream")
-    created, following, age, *part = found.groups()
+    created, following, age, *part, latest, before = found.groups()
     next_, *rest = numbers = [int(each) for each in (following, *part) if each is not None]
     if not 1 <= min(numbers) <= max(numbers) <= MAX_INTEGER:
         raise ValueError(f"{text!r} has a sequence that is not an integer from 1 to 2^64 - 1")
-    time = None if age == "-" else int(created) + int(age)
-    return ShortEntry(_text_of(int(created)), next_, time, *(rest or (None, None)))
+    times = [None if age in (None, "-") else int(created) + int(age) for age in (age, latest, before)]
+    return ShortEntry(_text_of(int(created)), next_, times[0], *(rest or (None, None)), *times[1:])
 
 
 @lru_cache(_KNOWN)

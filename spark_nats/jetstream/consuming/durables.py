@@ -228,16 +228,16 @@ class DurableHandle:
         self._check_unused(found)
         return found
 
-    def released(self, created: str, end: int) -> bool:
+    def released(self, end: int) -> bool:
         """Tell whether all before a sequence is known to be released, or the run owns no durable on that stream."""
-        return end <= max(self._released, 1) or self._created != created
+        return end <= max(self._released, 1) or self._created is None
 
     def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
         """Release all messages before a sequence; none if it lies beyond the stream's end, or the durable is gone.
 
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
-        if self.released(info.created, end) or end > info.last_sequence + 1:
+        if self.released(end) or end > info.last_sequence + 1:
             return
         found = self._look(js)
         if found is None:

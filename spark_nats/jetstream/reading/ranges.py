@@ -33,7 +33,7 @@ from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, judge_ga
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, judged, stream_info
+from spark_nats.jetstream.views import StreamView, is_another, judged, say_created_otherwise, stream_info
 from spark_nats.protocol.documents import text_of
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -62,13 +62,14 @@ class Range:
 
     Attributes:
         stream: name of the stream.
-        created: when the stream was created, which distinguishes it from a later one of this name; None if unknown.
+        created: when the stream was created; None if unknown.
         start: first sequence.
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
         removed: what removed messages of the range mean. A deleted stream or a lost end is always a loss.
         last: the last message, at planning time, of the range or of a larger one that contains the range; None when
             unknown. Another message in its place means that the stream has lost its history.
+        latest: the latest time of any message up to ``last``, in nanoseconds since 1970; None where it is not noted.
         rewritten: whether another message is known to be in that place; messages with a later time than that of
             ``last`` are then left out.
     """
@@ -80,6 +81,7 @@ class Range:
     filters: tuple[str, ...] = ()
     removed: Removed = field(default=Removed.LOSS, kw_only=True)
     last: Fingerprint | None = field(default=None, kw_only=True)
+    latest: int | None = field(default=None, kw_only=True)
     rewritten: bool = field(default=False, kw_only=True)
 
 
@@ -131,6 +133,7 @@ class RangeReader:
         ahead: DirectGets | None = None,
     ) -> None:
         self.created = what.created
+        self._met = what.last  # a message of the planned stream
         self._ahead = ahead
         self._range = what
         self._way = way
@@ -214,10 +217,10 @@ class RangeReader:
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
-            cursor = self._judge(cursor.skip(to), info)
+            cursor = self._judge(js, cursor.skip(to), info)
         elif len(cursor.gaps):
             info, cursor = self._look(js, cursor)
-            cursor = self._judge(cursor, info)
+            cursor = self._judge(js, cursor, info)
         return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
     # Opening a source
@@ -246,7 +249,7 @@ class RangeReader:
                 if self._next(js, cursor, made.begins, (">",)) is not None:
                     raise Restart(_LACKS)
                 now, cursor = self._look(js, cursor)  # the report includes what was removed since
-                cursor = self._judge(cursor.skip(made.begins), now)
+                cursor = self._judge(js, cursor.skip(made.begins), now)
             if self._placement.by_server:
                 matching = made.pending / max(1, info.sequences_from(cursor.received))
                 self._placement.begin(matching, info.average_size)
@@ -273,7 +276,7 @@ class RangeReader:
         if not info.allows_direct_gets:
             raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
-            cursor = self._judge(cursor.skip(info.first_sequence), info)
+            cursor = self._judge(js, cursor.skip(info.first_sequence), info)
         return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
@@ -316,8 +319,8 @@ class RangeReader:
         stream, last = self._range.stream, self._range.last
         info = said or stream_info(js, stream)
         self.created = self.created or info.created
-        end = Position(self.created, cursor.end)
-        if judged(js, end, info) is Judgement.TRUNCATED:
+        end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
+        if judged(js, end, info) is Judgement.TRUNCATED and not self._is_another(js, info):
             self._view.confirm_lost(js, end, info, stream)
             self._lost_from = min(self._lost_from, info.last_sequence + 1)
         elif last is None or info.last_sequence >= last.sequence:
@@ -332,9 +335,22 @@ class RangeReader:
     def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._look(js, cursor, said)
-        if info.created != self.created:
+        if self._is_another(js, info):
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
+
+    def _is_another(self, js: JetStream, info: StreamInfo) -> bool:
+        """Tell whether the stream is another one than was planned, or has been read up to now."""
+        if self.created is None or info.created == self.created:
+            return False
+        known = Position(self.created, NO_END)
+        if (met := self._met) is not None:
+            known = Position(self.created, met.sequence + 1, met.time, latest=self._range.latest)
+        if is_another(js, known, info):
+            return True
+        say_created_otherwise(known, info)
+        self.created = info.created
+        return False
 
     def _next(
         self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = (), is_doubtful: bool = False
@@ -368,7 +384,7 @@ class RangeReader:
             # Where the server does not filter, and the leader has no gaps, the source's replica lacks messages.
             if not self._placement.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
-            cursor = self._judge(replace(cursor, lost=before.lost), info)
+            cursor = self._judge(js, replace(cursor, lost=before.lost), info)
             before = replace(before, lost=cursor.lost)
         before, delivered = self._of_this_history(js, before, delivered)
         if self._matcher is not None and not self._placement.by_server and len(delivered.messages):
@@ -381,13 +397,13 @@ class RangeReader:
         )
         return cursor, delivered if len(delivered.messages) else None
 
-    def _judge(self, cursor: Cursor, info: StreamInfo) -> Cursor:
+    def _judge(self, js: JetStream, cursor: Cursor, info: StreamInfo) -> Cursor:
         """Judge the skipped sequences, report those that the stream's limits have removed, and clear the gaps.
 
         ``info`` must be requested after the gaps were found.
         """
         self._judged_at = clock.monotonic()
-        if info.created != self.created:
+        if self._is_another(js, info):
             raise Restart(_RECREATED)
         stream = self._range.stream
         head, lost = judge_gaps(cursor, info.first_sequence, self._range.removed)
@@ -409,16 +425,19 @@ class RangeReader:
         The planned last message may be another partition's, or of a subject that is not read now, and never arrive.
         """
         stream, last = self._range.stream, self._range.last
-        if last is None or not len(delivered.messages):
+        if not len(delivered.messages):
+            return cursor, delivered
+        sequence, time = delivered.deliveries.last()
+        if last is None:
+            self._met = Fingerprint(sequence, time)
             return cursor, delivered
         if not cursor.rewritten:
-            sequence, time = delivered.deliveries.last()
             met = match_message(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._look(js, cursor)  # which may report the end as lost
-                if info.created != self.created:
+                if self._is_another(js, info):
                     raise Restart(_RECREATED)
-                planned = Position(info.created, last.sequence + 1, last.time)
+                planned = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:
                     met = judged(js, planned, info)
                     if met is Judgement.TRUNCATED and not cursor.rewritten:

@@ -46,7 +46,8 @@ class StoredIds(NamedTuple):
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
     """Return the ids that begin with ``prefix`` among a stream's messages after ``since``, up to its given state."""
     lost: list[str] = []
-    later = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
+    end = end_of(stream)
+    later = Range(stream.name, stream.created, since + 1, end.next, last=end.fingerprint, latest=end.latest)
     reader = RangeReader(later, ReadMethod.HEADERS, lost=lost.append)
     found = []
     messages = 0

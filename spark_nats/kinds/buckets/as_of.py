@@ -57,7 +57,7 @@ from spark_nats.jetstream.times import end_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
-from spark_nats.kinds.buckets.entries import BucketReader, Entries
+from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.options.data_loss import report_loss
@@ -125,7 +125,8 @@ class NatsMomentReader(NatsBucketReader):
         """Return the last revision of the requested moment; 0 when there was none yet."""
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
-            made = to_datetime(nanoseconds_of(info.created) or 0)
+            # A stream that was restored says that it was created later than its messages were stored.
+            made = to_datetime(min(filter(None, (nanoseconds_of(info.created), info.first_time)), default=0))
             if moment < made:
                 said = conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
                 raise OptionError(said)
@@ -213,7 +214,7 @@ class SnapshotBuffer:
 
 def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
     """Return a reader of the entries with ``start <= revision < end``; a removed entry is no loss."""
-    revisions = Range(what.stream, what.created, start, end, what.filters, removed=Removed.NO_LOSS)
+    revisions = Range(what.stream, what.planned.created, start, end, what.filters, removed=Removed.NO_LOSS)
     return RangeReader(revisions, ReadMethod.HEADERS if what.headers_only else ReadMethod.CONSUMER, retries=retries)
 
 
@@ -281,8 +282,7 @@ class LatestReader:
 
     def _state(self, js: JetStream) -> StreamInfo:
         info = stream_info(js, self._what.stream)
-        if info.created != self._what.created:
-            raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
+        self._what = replace(self._what, planned=of_stream(js, self._what.planned, info))
         return info
 
     def _range(self, last: int) -> RangeReader:

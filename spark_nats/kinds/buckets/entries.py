@@ -40,12 +40,13 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView
+from spark_nats.jetstream.views import StreamView, is_another, say_created_otherwise
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts, values_of
@@ -115,13 +116,13 @@ class Entries:
 
     Attributes:
         bucket: name of the bucket.
-        created: when its stream was created.
+        planned: where its stream ended when the read was planned.
         keys: which keys, with wildcards; all when empty.
         headers_only: whether the server leaves the values out.
     """
 
     bucket: str
-    created: str
+    planned: Position
     keys: tuple[str, ...] = ()
     headers_only: bool = False
 
@@ -150,11 +151,12 @@ class BucketReader:
         retries: how long to retry without progress; the first failure is an error when None.
 
     Attributes:
-        created: when the bucket's stream was created.
+        created: when the bucket's stream was created, as it says.
     """
 
     def __init__(self, what: Entries, *, history: bool = False, retries: Retries | None = None) -> None:
-        self.created: str | None = what.created
+        self.created: str | None = what.planned.created
+        self._planned = what.planned
         self._stream = what.stream
         self._filters = what.filters
         self._history = history
@@ -274,8 +276,8 @@ class BucketReader:
             info = self._view.state(js, self._stream)
         except StreamNotFoundError:
             raise JetStreamError(conditions.DELETED_WHILE_READ(stream=self._stream)) from None
-        if info.created != self.created:
-            raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
+        self._planned = of_stream(js, self._planned, info)
+        self.created = self._planned.created
         return info
 
     def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
@@ -314,6 +316,16 @@ class BucketReader:
         if self._sought is None:
             self._sought = frozenset(found)
         return [each for each in found if each in self._sought]
+
+
+def of_stream(js: JetStream, planned: Position, info: StreamInfo) -> Position:
+    """Return a position as the stream now names it, or raise :class:`JetStreamError` where that is another stream."""
+    if info.created == planned.created:
+        return planned
+    if is_another(js, planned, info):
+        raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=info.name, created=info.created))
+    say_created_otherwise(planned, info)
+    return planned._replace(created=info.created)
 
 
 def _has_replaced(names: Iterable[str]) -> bool:

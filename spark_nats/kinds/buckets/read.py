@@ -19,6 +19,7 @@ from spark_nats.client.pool import leased
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
@@ -97,7 +98,7 @@ class NatsBucketReader(DataSourceReader):
             config = options.requested_config
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
-            return self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))
+            return self._planned(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
 
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Plan one partition for each filter of keys."""

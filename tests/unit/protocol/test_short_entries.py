@@ -19,11 +19,17 @@ def as_servers_write(time: int) -> str:
     return text_of(time).rstrip("0Z").rstrip(".") + "Z" if time % 10**9 else text_of(time)[:19] + "Z"
 
 
-@given(times.map(as_servers_write), sequences, st.none() | times, parts)
+@given(times.map(as_servers_write), sequences, st.none() | times, parts, st.none() | times, st.none() | times)
 def test_a_short_entry_says_what_the_long_one_says(
-    created: str, following: int, time: int | None, part: tuple[int | None, int | None]
+    created: str,
+    following: int,
+    time: int | None,
+    part: tuple[int | None, int | None],
+    latest: int | None,
+    before: int | None,
 ) -> None:
-    entry = ShortEntry(created, following, time, *part)
+    noted = (None, None) if part == (None, None) else (latest, before)  # a place where no micro-batch begins has none
+    entry = ShortEntry(created, following, time, *part, *noted)
     text = to_text(entry)
     assert text is not None
     assert is_short(text)
@@ -56,4 +62,4 @@ def test_other_texts_are_no_entries(text: str) -> None:
 def test_anything_else_is_told_apart(value: object) -> None:
     if is_short(value):
         assert isinstance(value, str)
-        assert len(value.split(" ")) in (3, 5)
+        assert len(value.split(" ")) in (3, 5, 7)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import MessageAt
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
@@ -23,6 +23,7 @@ from spark_nats.kinds.streams.read.facts import (
     Deciding,
     Facts,
     GapOf,
+    IsAnother,
     NeedFacts,
     RestAfter,
     StreamFacts,
@@ -77,7 +78,19 @@ def advance(
             found[name] = step  # a stream found by pattern joins when it has something to read
     reach = dict(found)
     if limits.target is not None:
-        bounded = {name: at_most(entry, limits.target.get(name), start.get(name)) for name, entry in found.items()}
+        target = {name: limits.target.get(name) for name in found}
+        # A stream that was made again is read to its end: it has not reached where the former one ended.
+        asked = {
+            name: IsAnother(name, bound)
+            for name, bound in target.items()
+            if bound is not None and (it := facts.streams[name]) and it.info.created != bound.created
+        }
+        answers = (yield NeedFacts([*asked.values()])) if asked else {}
+        former = {name for name, question in asked.items() if answers[question]}
+        bounded = {
+            name: entry if name in former else at_most(entry, target[name], start.get(name))
+            for name, entry in found.items()
+        }
         reach = {name: entry for name, entry in bounded.items() if entry is not None}
     # A loss is reported only once, so the micro-batch after it does not wait.
     new = sum(entry.size for name, entry in reach.items() if entry != start.get(name))
@@ -113,13 +126,17 @@ def _step(
         if judgement.is_doubtful:
             first = (yield NeedFacts([rest]))[rest]
             losses.append(lost.history_lost(info, start.end, judgement, first))
-    entry = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
+    before = start.end.fingerprint if start and judgement is Judgement.INTACT else None
+    noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
+    clock = max(stream.clock, noted or 0)
+    early = facts.early if judgement is Judgement.INTACT else {}
+    entry = yield from _through(info, since, first, options, early, clock, before)
     if start and judgement is Judgement.INTACT:
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not entry.size and options.filters and first <= info.last_sequence and not shared:
             question = StateOf(info.name, again=first)
             again = (yield NeedFacts([question]))[question]
-            if again.created == info.created and again.first_sequence > first:
+            if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
         if unread < now.first_sequence and not shared:
             losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
@@ -130,11 +147,20 @@ def _step(
             # a restarted query would report a loss, for a second time or although nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
-            entry = OffsetEntry(since, first, Position(info.created, first, time or None))
+            end = Position(info.created, first, time or None, latest=latest_in(info, clock), before=before)
+            entry = OffsetEntry(since, first, end)
     yield entry, losses
 
 
-def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[OffsetEntry]:
+def _through(
+    info: StreamInfo,
+    since: int,
+    first: int,
+    options: ReadOptions,
+    early: Answers,
+    clock: int,
+    before: Fingerprint | None,
+) -> Deciding[OffsetEntry]:
     """Advance past the stream's last message that matches, if its sequence is ``first`` or later; else to ``first``.
 
     Answers in ``early`` may be older than the state: they show that a message exists, but not that none does.
@@ -147,7 +173,8 @@ def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, ear
             sequence, time = _last_of(asked, (yield NeedFacts(asked)))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
-    return OffsetEntry(since, first, Position(info.created, sequence + 1, time or None))
+    end = Position(info.created, sequence + 1, time or None, latest=latest_in(info, clock), before=before)
+    return OffsetEntry(since, first, end)
 
 
 def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import next_message, next_sequence
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.positions import Position, end_of, latest_in
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import end_at, first_at
@@ -83,9 +83,9 @@ def batch(look: Look) -> list[StreamRange]:
             if name not in facts.removal_normal:
                 report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
-        filters, last = options.filters, stop.fingerprint
+        filters, last, latest = options.filters, stop.fingerprint, stop.latest
         removed = Removed.from_start(begin.earliest)
-        whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last)
+        whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last, latest=latest)
         found += for_retention(whole, info.retention, peek=True)
     return [r for r in found if r.size > 0]
 
@@ -127,7 +127,7 @@ def _resolve(
             earliest = sequence <= stream_info(look.js, name).first_sequence
         else:
             sequence = info.first_sequence if earliest else info.last_sequence + 1
-        found[name] = Position(info.created, sequence, _time_before(look, info, sequence), earliest)
+        found[name] = _place(look, info, sequence, earliest)
     return found
 
 
@@ -136,20 +136,23 @@ def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) ->
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    if place.created and place.created != info.created:
+    given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
+    if given.fingerprint is None and not place.created:
+        return _place(look, info, place.next)
+    found = look.judge(info, given, True, {})
+    if found is Judgement.RECREATED:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
         report([Loss(gone)], look.options)
         return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
-    given = Position(info.created, place.next, place.timestamp)
     if given.fingerprint is None:
-        return given._replace(time=_time_before(look, info, place.next))
-    if (found := look.judge(info, given, True, {})) is Judgement.INTACT:
-        return given
+        return _place(look, info, place.next)
+    if found is Judgement.INTACT:
+        return given._replace(created=info.created)
     look.memory.view.confirm_lost(look.js, given, info, info.name)
     first = first_new(look.js, given, info)
     report([history_lost(info, given, found, first)], look.options)
-    return Position(info.created, first, _time_before(look, info, first))
+    return _place(look, info, first)
 
 
 def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
@@ -164,7 +167,12 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
-    return Position(info.created, sequence, _time_before(look, info, sequence))
+    return _place(look, info, sequence)
+
+
+def _place(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) -> Position:
+    """Return the position before a sequence of a stream."""
+    return Position(info.created, sequence, _time_before(look, info, sequence), earliest, latest_in(info))
 
 
 def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:

@@ -25,6 +25,14 @@ class RestAfter(Question[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class IsAnother(Question[bool]):
+    """Asks whether a stream is another one than that of a position."""
+
+    stream: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class GapOf(Question[ConditionText | None]):
     """Asks what may be lost because a durable consumer was missing; the answer is None if nothing may be lost."""
 
@@ -71,11 +79,13 @@ class StreamFacts:
         info: its state.
         judgement: what has become of it since the query's position; intact where the query has no position.
         searched: the sequence before which earlier looks found nothing, and removals are no loss; 0 when unknown.
+        clock: a time that none of its messages is later than, see :meth:`.StreamView.highest_clock`; 0 when unknown.
     """
 
     info: StreamInfo
     judgement: Judgement = Judgement.INTACT
     searched: int = 0
+    clock: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,18 @@ class Limits(NamedTuple):
 
 
 def at_most(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | None) -> OffsetEntry | None:
-    """Return a stream's part of a micro-batch, not beyond ``bound``; all of it if ``bound`` is in a former stream.
+    """Return a stream's part of a micro-batch, not beyond ``bound``.
 
     Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
     """
     if bound is None:
         return begin
-    if entry == begin or bound.created != entry.end.created or entry.end.next <= bound.next:
+    if entry == begin or entry.end.next <= bound.next:
         return entry  # an unchanged entry stays, even beyond a target that a stale leader has reported
     begins_earlier = entry.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
-    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not begins_earlier:
+    if begin and begin.end.next >= bound.next and not begins_earlier:
         return begin  # byte-identical, because Spark compares offsets as text
-    return entry.up_to(bound)
+    return entry.up_to(bound._replace(created=entry.end.created, before=entry.end.before))
 
 
 def limited(
@@ -113,7 +113,7 @@ def _cut(
     answers = yield NeedFacts([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
-        if info.created == solid[name].end.created and info.first_sequence > first:  # lost since the look
+        if info.first_sequence > first:  # lost since the look
             may_go = name not in start or start[name].end.earliest
             losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
     for name, place in lasts.items():
@@ -121,7 +121,7 @@ def _cut(
         # end, the end moves over the hole and the first message after it.
         last, entry = answers[place], solid[name]
         if last is not None and last.sequence + 1 < entry.end.next:
-            solid[name] = entry.up_to(Position(entry.end.created, last.sequence + 1, last.time))
+            solid[name] = entry.up_to(entry.end._replace(next=last.sequence + 1, time=last.time))
     return solid, losses, answers
 
 

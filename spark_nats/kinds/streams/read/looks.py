@@ -27,10 +27,10 @@ from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_e
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
-from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
+from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new, is_another
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
-from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
+from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.losses import removal_is_normal, report, stream_lost
 from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
@@ -231,7 +231,7 @@ class Look:
                 searched = place.next  # the stream still has the history that was searched
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
-            streams[name] = StreamFacts(info, judgement, searched)
+            streams[name] = StreamFacts(info, judgement, searched, view.highest_clock(info))
         return replace(facts, streams=streams, absence_logged=view.logged)
 
     def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
@@ -256,7 +256,7 @@ class Look:
     def _releases(self, name: str, begin: Position) -> bool:
         """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
-        return hold is not None and not hold.released(begin.created, begin.next)
+        return hold is not None and not hold.released(begin.next)
 
     def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
@@ -284,6 +284,8 @@ class Look:
             match each:
                 case RestAfter(name):
                     found[each] = first_new(self.js, begins[name], infos[name])
+                case IsAnother(name, position):
+                    found[each] = is_another(self.js, position, infos[name])
                 case GapOf(name):
                     found[each] = self.memory.holds[name].try_resume(self.js, begins[name].next)
                 case SizesOf(name, first, end):

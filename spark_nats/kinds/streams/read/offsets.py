@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
@@ -96,7 +97,7 @@ def hold(look: Look, start: QueryOffset) -> None:
         if stream is None:
             look.believe_gone(facts, name)
             continue
-        resumed = begin is not None and begin.created == stream.info.created
+        resumed = stream.judgement is not Judgement.RECREATED
         if begin is not None and resumed and (what := held.try_resume(look.js, begin.next)):
             report([Loss(what)], look.options)
         held.note_begun(look.js)
@@ -105,16 +106,17 @@ def hold(look: Look, start: QueryOffset) -> None:
 def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     """Return, by stream, the positions before which something is still to be released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
-    return {name: stop for name, stop in ends.items() if not memory.holds[name].released(stop.created, stop.next)}
+    return {name: stop for name, stop in ends.items() if not memory.holds[name].released(stop.next)}
 
 
 def release(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased(look.memory, end)
     facts = look.judged(look.prepare(look.ask(tuple(due), due)))
-    for name, info in facts.infos.items():
-        if info.created == due[name].created and not look.confirm(facts, name):  # else the next look reports the loss
-            look.memory.holds[name].release(look.js, info, due[name].next)
+    for name, stream in facts.streams.items():
+        # Else the next look reports the loss.
+        if stream and stream.judgement is not Judgement.RECREATED and not look.confirm(facts, name):
+            look.memory.holds[name].release(look.js, stream.info, due[name].next)
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:

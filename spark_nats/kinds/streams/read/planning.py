@@ -75,13 +75,23 @@ def planned(
         earliest = begin is None or begin.end.earliest
         # Usually the start is ``since``. It is after ``since`` when Spark replays the first micro-batch of a query,
         # because Spark then requests the initial offset again. It is before ``since`` when not all offsets were kept.
-        if begin is not None and begin.end.created == stop.end.created:
-            first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
+        if begin is not None:
+            is_before = stop.since is not None and begin.end.next < stop.since
+            again = stop.since is None and begin.end.created == stop.end.created
+            first = begin.end.next if is_before or again else first
         created, following, last = stop.end.created, stop.end.next, stop.end.fingerprint
         removed = Removed.from_start(earliest)
         found.append(
             StreamRange(
-                name, created, first, following, filters, removed=removed, last=last, rewritten=name in rewritten
+                name,
+                created,
+                first,
+                following,
+                filters,
+                removed=removed,
+                last=last,
+                latest=stop.end.latest,
+                rewritten=name in rewritten,
             )
         )
     return [r for r in found if r.size > 0]

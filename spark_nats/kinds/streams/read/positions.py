@@ -3,12 +3,14 @@
 An offset holds for each stream the next sequence to read, when the stream was created, and when the message before that
 sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``.
 :mod:`~spark_nats.jetstream.positions` explains why it holds all three. An offset where a query begins may also hold
-``earliest``.
+``earliest``. Where single messages of the stream may go, it holds ``latest`` too: no message before ``next`` was stored
+later.
 
 The offset that ends a micro-batch also holds where that micro-batch begins: ``since``, where the query was, and
 ``first``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
 after any restart, is planned from Spark's checkpoint alone, and has the same partitions. Earlier versions wrote
-``from`` instead of ``first``, and planned a partition for each range.
+``from`` instead of ``first``, and planned a partition for each range. ``before`` is when the message before ``since``
+was stored, so that a stream that has lost its end can be compared there too.
 
 Spark writes whole offsets, several for each micro-batch. So an offset of many streams has short entries
 (:mod:`~spark_nats.protocol.short_entries`): a third as many bytes, and less time to parse.
@@ -21,7 +23,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER
 from spark_nats.protocol.documents import printable, sequence_at, string_at, text_of, time_at
 from spark_nats.protocol.short_entries import ShortEntry, from_text, to_text
@@ -56,19 +58,27 @@ class OffsetEntry(NamedTuple):
 
     def to_json(self, short: bool = False) -> dict[str, Any] | str:
         """Return the JSON entry that Spark keeps, in its short form if it has one and that is asked for."""
-        created, following, time, earliest = self.end
-        if short and not earliest:
-            text = to_text(ShortEntry(created, following, time, self.since, self.first))
-            if text is not None:
+        end, before = self.end, self._time_before
+        if short and not end.earliest:
+            numbers = ShortEntry(end.created, end.next, end.time, self.since, self.first, end.latest, before)
+            if (text := to_text(numbers)) is not None:
                 return text
-        entry: dict[str, Any] = {"created": self.end.created, "next": self.end.next}
-        if self.end.time is not None:
-            entry["timestamp"] = text_of(self.end.time)
+        entry: dict[str, Any] = {"created": end.created, "next": end.next}
+        if end.time is not None:
+            entry["timestamp"] = text_of(end.time)
         if self.since is not None:
             entry |= {"since": self.since, "first": self.first}
-        if self.end.earliest:
+        times = {"latest": end.latest, "before": before}
+        entry |= {name: text_of(time) for name, time in times.items() if time is not None}
+        if end.earliest:
             entry["earliest"] = True
         return entry
+
+    @property
+    def _time_before(self) -> int | None:
+        """When the message before ``since`` was stored; None where it is not noted."""
+        before = self.end.before
+        return before.time if before is not None and before.sequence + 1 == self.since else None
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any] | str) -> OffsetEntry:
@@ -82,15 +92,23 @@ class OffsetEntry(NamedTuple):
         since = first = None
         if "since" in entry:
             since, first = sequence_at(entry, "since"), sequence_at(entry, "from" if "from" in entry else "first")
-        time = time_at(entry, "timestamp") if "timestamp" in entry else None
+        time, latest, before = (
+            time_at(entry, name) if name in entry else None for name in ("timestamp", "latest", "before")
+        )
         end = Position(string_at(entry, "created"), sequence_at(entry, "next"), time, entry.get("earliest") is True)
+        end = end._replace(latest=latest, before=_fingerprint_before(since, before))
         return cls(since, end.next if first is None else first, end)
 
 
 @lru_cache(_KNOWN)
 def _of_text(text: str) -> OffsetEntry:
-    created, following, time, since, first = from_text(text)
-    return OffsetEntry(since, following if first is None else first, Position(created, following, time))
+    created, following, time, since, first, latest, before = from_text(text)
+    end = Position(created, following, time, latest=latest, before=_fingerprint_before(since, before))
+    return OffsetEntry(since, following if first is None else first, end)
+
+
+def _fingerprint_before(since: int | None, time: int | None) -> Fingerprint | None:
+    return None if since is None or time is None else Fingerprint(since - 1, time)
 
 
 def beginning_at(place: Position) -> OffsetEntry:

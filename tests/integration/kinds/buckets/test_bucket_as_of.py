@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType, Time
 
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.buckets import as_of
@@ -490,7 +491,7 @@ def test_a_bucket_that_was_made_again_is_not_taken_for_the_one_that_was_read(
         bucket(nats_py, unique)
         nats_py.put(unique, {"a": b"1", "b": b"1"})
         if not again:
-            reader = LatestReader(Entries(unique, nats_py.stream_info(f"KV_{unique}")["created"]), after=2)
+            reader = LatestReader(Entries(unique, Position(nats_py.stream_info(f"KV_{unique}")["created"], 1)), after=2)
             nats_py.delete_stream(f"KV_{unique}")
     with pytest.raises(JetStreamError, match="was deleted and created again"):
         list(reader.read(js))

@@ -373,7 +373,7 @@ def test_the_first_messages_of_a_stream_that_was_made_again_are_lost() -> None:
             limit=3,
             way=ReadMethod.ONE_GET_FIRST,
             created="then",
-            last=Fingerprint(40, YEAR),
+            last=Fingerprint(40, YEAR - 1),
             lost=said.append,
         )
         == []

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from spark_nats.jetstream.judgement import SKEW, Judgement, judge
 from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StoredMessage
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Advance, advance
-from spark_nats.kinds.streams.read.facts import Facts, GapOf, NeedFacts, RestAfter, SizesOf, StreamFacts
+from spark_nats.kinds.streams.read.facts import Facts, GapOf, IsAnother, NeedFacts, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
@@ -118,6 +118,8 @@ class World(dict[str, Stream]):
                 held = [s for s in sorted(self[name].messages) if first <= s < until]
                 totals = list(accumulate([SIZE] * len(held), initial=0))
                 return Sizes(first, until, np.array(held, np.int64), np.array(totals, np.int64), float(SIZE))
+            case IsAnother(name, position):
+                return self[name].judge(position) is Judgement.RECREATED
             case GapOf():
                 return ""
         raise AssertionError(question)
@@ -190,7 +192,7 @@ CASES: dict[str, tuple[Stream | None, OffsetEntry | None, dict[str, Any], Any, s
     ),
     "it was made again": (
         held(1, 2, created="C2"),
-        read_to(1),
+        read_to(1, time=SECOND // 2),
         {},
         (1, 1, 3),
         "was deleted and created again: the query had read the stream created at C1 up to sequence 1",
@@ -285,7 +287,8 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     decided = decision.send({last: None, again: later.info})
     assert isinstance(decided, Advance)
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
-    assert decided.end["A"] == OffsetEntry(3, 6, Position("C1", 6, 5 * SECOND))
+    before = Fingerprint(2, 2 * SECOND)
+    assert decided.end["A"] == OffsetEntry(3, 6, Position("C1", 6, 5 * SECOND, before=before))
 
 
 def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> None:
@@ -293,14 +296,14 @@ def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> N
     world = World(A=held(1, 2, 3, 4))
     target = {"A": Position("C1", 4, 3 * SECOND - 1)}
     end = world.decide({"A": read_to(1)}, Limits(target), options_of(stream="A")).end
-    assert end["A"] == OffsetEntry(2, 2, Position("C1", 4, 3 * SECOND))
+    assert end["A"] == OffsetEntry(2, 2, Position("C1", 4, 3 * SECOND, before=Fingerprint(1, SECOND)))
 
 
 def test_what_stands_at_such_an_end_is_not_asked_for_twice_where_a_limit_has_asked_for_it() -> None:
     world = World(A=held(1, 2, 3))
     target = {"A": Position("C1", 3, 2 * SECOND)}
     end = world.decide({"A": read_to(1)}, Limits(target, max_bytes=1), options_of(stream="A")).end
-    assert end["A"] == OffsetEntry(2, 2, Position("C1", 3, 2 * SECOND))
+    assert end["A"] == OffsetEntry(2, 2, Position("C1", 3, 2 * SECOND, before=Fingerprint(1, SECOND)))
 
 
 # What holds for all

@@ -1,0 +1,114 @@
+"""Times do not rise with sequences: the clock of a server is set back, or another server, which is behind, leads."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.support import PAYLOAD, Query, numbers_of, sentence_of, stream_reader
+from tests.nats_py import NatsPy
+from tests.servers import ClockServer, copy_store
+
+Start = Callable[..., ClockServer]
+
+
+class Stored:
+    """A server whose clock is stepped, with a stream S that keeps the last message of each subject."""
+
+    def __init__(self, server: ClockServer, **config: Any) -> None:
+        self.server = server
+        with NatsPy(server.url) as client:
+            client.create_stream("S", **config)
+
+    def store(self, *numbers: int, subject: str = "S.{}") -> None:
+        with NatsPy(self.server.url) as client:
+            client.publish_acked([(subject.format(number), str(number).encode()) for number in numbers])
+
+    def query(self, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
+        options = {"stream": "S", "startingOffsets": "earliest", **options}
+        return Query(stream_reader(self.server, PAYLOAD, **options), checkpoint)
+
+
+@pytest.mark.promise("durability#clock-set-back")
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("seconds", [1, 2, 30])
+@pytest.mark.parametrize("before", ["one micro-batch", "two", "ahead"])
+def test_a_clock_that_is_set_back_loses_nothing(
+    clock_server_factory: Start, seconds: float, before: str, fails: bool
+) -> None:
+    it = Stored(clock_server_factory(), max_msgs_per_subject=1)
+    query = it.query(failOnDataLoss=fails)
+    if before == "ahead":
+        it.server.step(seconds)
+    it.store(*range(100))
+    if before != "one micro-batch":
+        assert len(query.micro_batch()) == 100
+    it.server.step(-seconds)
+    it.store(100)
+    assert numbers_of(query.micro_batch())[-1] == 100
+    it.store(100)  # takes the place of the message at the query's place
+    assert numbers_of(it.query(query.offset, failOnDataLoss=fails).micro_batch()) == [100]
+    assert numbers_of(query.micro_batch()) == [100]
+    it.server.step(seconds)
+    it.store(100)
+    assert numbers_of(it.query(query.offset, failOnDataLoss=fails).micro_batch()) == [100]
+
+
+@pytest.mark.promise("durability#clock-behind")
+@pytest.mark.parametrize("seconds", [0, 1, 10, 30])
+@pytest.mark.parametrize("end", [25, 30, 35])
+def test_what_a_server_that_is_behind_has_stored_since_is_read_and_not_all_is_read_again(
+    clock_server_factory: Start, tmp_path: Path, seconds: float, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    it = Stored(clock_server_factory(store_dir=store))
+    query = it.query()
+    for numbers in (range(10), range(10, 20)):
+        it.store(*numbers)
+        query.rows(10)
+    copy_store(it.server, store, copy)
+    it.store(*range(20, 30))
+    query.rows(10)
+    it.server.kill()
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    it.server.step(-seconds)
+    it.server.start()
+    it.store(*(new := range(100, 100 + end - 20)))
+    assert sentence_of(it.query(query.offset).micro_batch).endswith("what was stored since, from sequence 21 on")
+    tolerant = it.query(query.offset, failOnDataLoss=False)
+    with caplog.at_level(logging.WARNING):
+        assert numbers_of(tolerant.micro_batch()) == [*new]
+    assert ("[NATS_CLOCK_BEHIND]" in caplog.text) == bool(seconds)
+    it.store(200)
+    assert numbers_of(tolerant.rows(1)) == [200]
+
+
+def test_what_cannot_be_told_is_read_again_from_where_the_micro_batch_began(
+    clock_server_factory: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copy was made while the query read."""
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    it = Stored(clock_server_factory(store_dir=store))
+    query = it.query()
+    it.store(*range(10))
+    query.rows(10)
+    it.store(*range(10, 20))
+    copy_store(it.server, store, copy)
+    it.store(*range(20, 30))
+    query.rows(20)
+    it.server.kill()
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    it.server.step(-30)
+    it.server.start()
+    it.store(*range(100, 115))
+    tolerant = it.query(query.offset, failOnDataLoss=False)
+    with caplog.at_level(logging.WARNING):
+        assert numbers_of(tolerant.micro_batch()) == [*range(10, 20), *range(100, 115)]
+    assert "from sequence 11 to 35" in caplog.text

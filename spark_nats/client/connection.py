@@ -5,7 +5,7 @@ The layer below, which moves the bytes, is in :mod:`.link`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Self
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, parse_status
 from spark_nats.protocol.subjects import subject_violation
+
+SECOND_ANSWER = 1.0
+"""Seconds within which a second answer comes, where two responders have the same subject."""
 
 
 class Reply(NamedTuple):
@@ -133,20 +136,22 @@ class Connection(Link):
         self,
         requests: Sequence[tuple[str, bytes, bytes | None]],
         timeout: float | None = None,
-        expected: Sequence[bytes] | None = None,
+        expected: Sequence[Callable[[bytes], bool | None]] | None = None,
     ) -> list[Reply | NatsError]:
         """Send requests one after the other, in one round trip.
 
         Args:
             requests: subject, payload and header block, if any, of each request.
             timeout: seconds to wait for all answers; the connection's ``request_timeout`` when None.
-            expected: for each request, bytes that the intended responder's answer contains; other subscribers may
-                listen on the subject too, and answer first. When None, every answer counts.
+            expected: for each request, what tells whether a payload is the intended responder's answer, since other
+                subscribers may listen on the subject too, and answer first. It returns None where only a second answer
+                tells: the payload counts if the other one does not, or none comes within :data:`SECOND_ANSWER`. When
+                ``expected`` is None, every answer counts.
 
         Returns:
-            For each request the first answer with the expected bytes, or with a status and no payload. If none arrives
-            within the timeout: an answer without them, else a NatsTimeoutError. If no subscriber listens on the
-            subject: a NoRespondersError.
+            For each request the first expected answer, or one with a status and no payload. If none arrives within the
+            timeout: another answer, else a NatsTimeoutError. If no subscriber listens on the subject: a
+            NoRespondersError.
 
         Raises:
             ValueError: a subject cannot be published to.
@@ -156,12 +161,13 @@ class Connection(Link):
                 raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
-        open_ = {}  # subjects and expected bytes of the unanswered requests, by inbox
+        open_ = {}  # subjects of the unanswered requests, and what tells their answers, by inbox
         strangers: dict[str, Reply] = {}
-        for (subject, payload, header), part in zip(requests, expected or [b""] * len(requests), strict=True):
+        doubtful: dict[str, Reply] = {}  # answers that count unless a second one does
+        for (subject, payload, header), tells in zip(requests, expected or [_any] * len(requests), strict=True):
             self._request_count += 1
             inbox = f"{self._requests.subject[:-1]}{self._request_count}"
-            open_[inbox] = subject, part
+            open_[inbox] = subject, tells
             self.publish(subject, payload, inbox, header)
         inboxes = list(open_)
         replies: dict[str, Reply | NatsError] = {}
@@ -170,21 +176,25 @@ class Connection(Link):
         while open_:
             messages = self.next(self._requests, deadline - clock.monotonic())
             for inbox, reply in _answers(messages, open_) if messages is not None else ():
-                subject, part = open_[inbox]
+                subject, tells = open_[inbox]
                 status = None if reply.payload else parse_status(reply.header)
-                if status is None and part not in reply.payload:
-                    strangers[inbox] = reply
-                    continue
+                if status is None and not (counts := tells(reply.payload)):
+                    if inbox not in doubtful and (counts is False or inbox not in strangers):
+                        (strangers if counts is False else doubtful)[inbox] = reply
+                        continue
+                    reply = doubtful.pop(inbox, reply)
                 del open_[inbox]
                 if status is not None and status.code == NO_RESPONDERS:
                     replies[inbox] = NoRespondersError(NOBODY_LISTENS(subject=subject, server=self.server))
                 else:
                     replies[inbox] = reply
+            if doubtful and open_.keys() <= doubtful.keys():
+                deadline = min(deadline, clock.monotonic() + SECOND_ANSWER)
             if clock.monotonic() >= deadline:  # checked here too, because messages may arrive without a pause
                 break
         for inbox, (subject, _) in open_.items():
             late = NatsTimeoutError(REQUEST_TIMEOUT(server=self.server, subject=subject, timeout=limit))
-            replies[inbox] = strangers.get(inbox, late)
+            replies[inbox] = {**strangers, **doubtful}.get(inbox, late)
         return [replies[inbox] for inbox in inboxes]
 
     # Sending
@@ -205,6 +215,10 @@ class Connection(Link):
     ) -> None:
         """Send a message for each row; the rows must be valid (:func:`encode_messages`), and a few MiB at most."""
         self.send(encode_messages(subjects, payloads, replies, headers))
+
+
+def _any(_: bytes) -> bool:
+    return True
 
 
 def _answers(messages: Messages, inboxes: Collection[str]) -> Iterator[tuple[str, Reply]]:

@@ -187,6 +187,10 @@ BATCH_STORED_UNKNOWN = Condition(
 ANSWERED_BY_ANOTHER = passing(
     "[NATS_ANSWERED_BY_ANOTHER] something other than JetStream answered on {subject}: {answer}"
 )
+ANSWERED_ELSEWHERE = passing(
+    "[NATS_ANSWERED_ELSEWHERE] a message on {subject} was acknowledged in another JetStream domain, and not by the "
+    "stream {stream!r} that was asked: {answer}"
+)
 ANSWER_INVALID = Condition("[NATS_ANSWER_INVALID] the server's answer to {request} is invalid: {reason}")
 ANSWER_FROM_BEFORE = Condition(
     "[NATS_ANSWER_FROM_BEFORE] the server was asked for sequence {start} of stream {stream!r} or later, and found "

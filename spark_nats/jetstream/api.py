@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats import clock
@@ -24,7 +25,7 @@ from spark_nats.errors import (
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
-from spark_nats.protocol.publish_acks import mark_of, stored_by
+from spark_nats.protocol.publish_acks import Said, said_by, stored_by
 
 REFUSED_FOR = 600.0
 """Seconds for which a refused operation is not tried again where there is another way."""
@@ -87,7 +88,8 @@ class JetStream:
             NatsError: the connection failed, the user may not ask, or an answer is invalid.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
-        replies = self.connection.request_all(sent, timeout, [each.operation.answer_type.encode() for each in requests])
+        expected = [partial(_contains, each.operation.answer_type.encode()) for each in requests]
+        replies = self.connection.request_all(sent, timeout, expected)
         return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
@@ -109,11 +111,16 @@ def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
+def _contains(part: bytes, payload: bytes) -> bool:
+    return part in payload
+
+
 def store_messages(
     js: JetStream,
     stream: str,
     messages: Sequence[tuple[str, bytes, bytes | None]],
     nobody: Callable[..., ConditionText],
+    domain: str | None = None,
 ) -> int | ApiError:
     """Publish messages in one round trip, and check that a stream has stored them.
 
@@ -122,16 +129,21 @@ def store_messages(
         stream: the stream that has to answer.
         messages: subject, payload and header block, if any, of each.
         nobody: returns the text of the error for a ``subject`` on which nobody answers.
+        domain: the stream's domain, as its state names it. None for the stream of a bucket: no server hands its
+            subjects on to another domain.
 
     Returns:
         The sequence of the last one when all are stored, else why one is not.
 
     Raises:
         JetStreamUnavailableError: nobody answers.
-        JetStreamError: only another responder has answered.
+        JetStreamError: only another responder has answered, or a stream in another domain.
         NatsError: the connection failed, no answer came in time, or an answer is invalid.
     """
-    replies = js.connection.request_all(messages, expected=[mark_of(stream)] * len(messages))
+    across = domain is not None and domain != js.connection.info.domain
+    counts = {Said.STORED: True, Said.NOTHING: False, Said.REFUSED: None if across else True}
+    expected = [lambda payload: counts[said_by(stream, domain, payload)]] * len(messages)
+    replies = js.connection.request_all(messages, expected=expected)
     sequence = 0
     for (subject, *_), reply in zip(messages, replies, strict=True):
         if isinstance(reply, NoRespondersError):
@@ -139,9 +151,13 @@ def store_messages(
         if isinstance(reply, NatsError):
             raise reply
         with bad_answer_is_protocol_error(f"a message on {subject}"):
-            answer = stored_by(reply.payload, stream)
+            answer = stored_by(reply.payload, stream, domain)
+            elsewhere = not answer and stored_by(reply.payload, stream, None)
         if isinstance(answer, ApiError):
             return answer
+        if elsewhere:
+            said = conditions.ANSWERED_ELSEWHERE(subject=subject, stream=stream, answer=quoted(reply.payload))
+            raise JetStreamError(said)
         if not answer:
             raise answered_by_another(subject, reply.payload)
         sequence = answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+from dataclasses import replace
 from typing import Any
 
 from spark_nats.client.host_cache import Fact, at_most_every, differs
@@ -14,7 +15,7 @@ from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo, describe_stream, state_in
 from spark_nats.jetstream.views import stream_info
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import API_PREFIX, Api, ErrCode
 from spark_nats.protocol.stream_configs import RequestedConfig, differences, nearest_field
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     try:
         # Direct gets read small ranges, unless the configuration forbids them.
         info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
+        if js.connection.info.domain or js.prefix != API_PREFIX:  # the answer names no domain
+            info = replace(info, domain=stream_info(js, name).domain)
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)

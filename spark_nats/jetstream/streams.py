@@ -42,6 +42,7 @@ class StreamInfo:
         last_time: when the message ``last_sequence`` was stored, in nanoseconds since 1970; 0 when there was none.
         led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it is not reported.
         consumers: how many consumers it has.
+        domain: the JetStream domain of its servers, which its acknowledgements name; empty where they have none.
         undisputed: whether all other replicas are up to date and the leader has just heard from them, so that no other
             server leads.
     """
@@ -62,6 +63,7 @@ class StreamInfo:
     last_time: int = 0
     led_since: int = 0
     consumers: int = 0
+    domain: str = ""
     undisputed: bool = True
 
     @property
@@ -136,7 +138,9 @@ class StreamInfo:
     def is_listed_as(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""
         ours, theirs = ({**each.config, "metadata": None} for each in (self, listed))
-        same = replace(listed, time=self.time, leader=listed.leader or self.leader, config=self.config)
+        same = replace(
+            listed, time=self.time, leader=listed.leader or self.leader, config=self.config, domain=self.domain
+        )
         return ours == theirs and self == same
 
     def sequences_from(self, sequence: int) -> int:
@@ -176,6 +180,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
             led_since=time_at(answer, *_LED_SINCE) if value_at(answer, *_LED_SINCE) else 0,
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
+            domain=text_at(answer, "domain") or "",
             undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
         )
 

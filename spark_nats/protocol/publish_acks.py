@@ -1,7 +1,11 @@
-"""The answers to messages that were published to a stream, as columns: ``{"stream":"ORDERS","seq":17}``.
+"""The answers to messages that were published to a stream, as columns: ``{"stream":"ORDERS","domain":"hub","seq":17}``.
 
 Nearly all answers are a plain success, which is recognised by its beginning, eight bytes at a time. Every other answer
 is parsed by itself.
+
+A stream's name is unique in its JetStream domain only. A hub and a leaf node may each have a stream that hears the same
+subjects: then both store a message, and both answer it. An acknowledgement names its domain, if there is one, so the
+other stream's does not count. A refusal names none.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
-from spark_nats.protocol.documents import integer_at, is_object, parse_document, string_at
+from spark_nats.protocol.documents import integer_at, is_object, parse_document, string_at, text_at
+from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
@@ -32,7 +37,8 @@ class Verdict(Enum):
     NO_SUCH_SUBJECT = auto()
     """The stream will not store the message, because the stream does not listen on the message's subject."""
     STRANGER = auto()
-    """Another client answers on the message's subject; the stream may listen there too."""
+    """Another client answers on the message's subject, or a stream in another domain; the stream may listen there too.
+    """
     TOO_MANY = auto()
     """The message may be sent again later and slower: the stream is overloaded, or a cluster is still storing another
     message of its subject, so the subject's last message is not known yet."""
@@ -61,14 +67,30 @@ class Refusal(NamedTuple):
     verdict: Verdict
 
 
-def mark_of(stream: str) -> bytes:
-    """Return the bytes that each acknowledgement of a stream contains."""
-    return f'"stream":"{stream}"'.encode()
+class Said(Enum):
+    """What the answer to a message says that one stream has to store."""
+
+    STORED = auto()
+    """The stream has stored the message."""
+    REFUSED = auto()
+    """A stream has refused the message: this one, or one of the same name in another domain."""
+    NOTHING = auto()
+    """Somebody else has answered."""
 
 
-def stored_by(payload: bytes, stream: str) -> int | ApiError:
+def said_by(stream: str, domain: str | None, payload: bytes) -> Said:
+    """Return what an answer says: see :func:`stored_by`, which raises an error where this returns ``STORED``."""
+    try:
+        stored = stored_by(payload, stream, domain)
+    except ValueError:
+        return Said.STORED
+    return Said.REFUSED if isinstance(stored, ApiError) else Said.STORED if stored else Said.NOTHING
+
+
+def stored_by(payload: bytes, stream: str, domain: str | None) -> int | ApiError:
     """Return the sequence at which an answer says that a stream has stored a message, or the error in the answer.
 
+    ``domain`` is the stream's; None counts any.
     0 when another client has answered: the answer does not name the stream, or is an error without an ``err_code``, as
     services describe theirs. ValueError when the JSON, an error in it or the stream's sequence is malformed.
     """
@@ -77,27 +99,62 @@ def stored_by(payload: bytes, stream: str) -> int | ApiError:
     answer = parse_answer(payload)
     if isinstance(answer, ApiError):
         return answer if answer.err_code else 0
-    return integer_at(answer, "seq") if answer.get("stream") == stream else 0
+    if answer.get("stream") != stream or domain not in (None, answer.get("domain", "")):
+        return 0
+    return integer_at(answer, "seq")
+
+
+def _begin_with(answers: Messages, beginning: bytes, words: list[tuple[int, np.uint64]]) -> Mask:
+    """Return a mask of the answers that have a beginning, as far as ``words`` compare.
+
+    The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
+    """
+    start, end = answers.payload
+    success: Mask = end - start >= len(beginning)
+    for place, word in words:
+        success &= load_words(answers.buffer, np.where(success, start + place, 0)) == word
+    return success
+
+
+class _Spelling(NamedTuple):
+    """How acknowledgements begin; the servers up to 2.11 write a space after each comma."""
+
+    name: bytes  # up to where the stream is named
+    beginning: bytes  # the same, up to the sequence
+    words: list[tuple[int, np.uint64]]
+    others: list[bytes]  # how the acknowledgements of a stream of this name in other domains begin
+
+    @classmethod
+    def of(cls, stream: str, domain: str, space: str) -> _Spelling:
+        """Return the spelling with this space."""
+        name = f'{{"stream":"{stream}",{space}'
+        others = [f'{name}"domain":"', f'{name}"seq":'] if domain else [f'{name}"domain":"']
+        beginning = f'{name}"domain":"{domain}",{space}"seq":' if domain else f'{name}"seq":'
+        return cls(name.encode(), beginning.encode(), words_of(beginning.encode()), [each.encode() for each in others])
 
 
 class PublishAcks:
-    """Reads the answers of one stream; an answer that does not name the stream is not an acknowledgement."""
+    """Reads the answers of one stream; an answer that does not name the stream and its domain is no acknowledgement.
 
-    def __init__(self, stream: str) -> None:
+    ``domain`` is empty where the stream's servers have none.
+    """
+
+    def __init__(self, stream: str, domain: str = "") -> None:
         self._stream = stream
-        self._beginning = f'{{"stream":"{stream}","seq":'.encode()
-        self._words = words_of(self._beginning)
+        self.domain = domain
+        self._compact, self._spaced = (_Spelling.of(stream, domain, space) for space in ("", " "))
 
-    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
-        """Return a mask of the answers that begin like the stream's acknowledgements, as far as ``words`` compare.
+    def crosses(self, domain: str) -> bool:
+        """Return whether streams in other domains may answer too, over a server that is in this domain.
 
-        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
+        Servers hand the subjects of buckets on to no other domain.
         """
-        start, end = answers.payload
-        success: Mask = end - start >= len(self._beginning)
-        for place, word in words:
-            success &= load_words(answers.buffer, np.where(success, start + place, 0)) == word
-        return success
+        return bool(domain or self.domain) and not bucket_of(self._stream)
+
+    def _spelling(self, answers: Messages) -> _Spelling:
+        """Return how the server of the first answer writes acknowledgements; all servers of a stream do so alike."""
+        is_spaced = len(answers) and answers.payload_at(0).startswith(self._spaced.name)
+        return self._spaced if is_spaced else self._compact
 
     def refusal(self, answers: Messages, i: int) -> Refusal | None:
         """Return why an answer refuses its message; None when the message was stored."""
@@ -120,9 +177,12 @@ class PublishAcks:
                     verdict = Verdict.NO_SUCH_SUBJECT if answer.err_code == ErrCode.WRONG_STREAM else Verdict.REJECTED
                     return Refusal(reason, verdict)
                 return Refusal(reason, _verdict(answer))
-            if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
-                return None
+            stream, domain = string_at(answer, "stream"), text_at(answer, "domain") or ""
             if integer_at(answer, "seq"):
+                if domain != self.domain:
+                    return Refusal(f"{_named(stream, domain)} answers on it too", verdict)
+                if stream == self._stream:
+                    return None
                 verdict = Verdict.REJECTED  # another stream has stored it
         return _of_somebody_else(payload, verdict)
 
@@ -136,15 +196,26 @@ class PublishAcks:
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
         """Return the refusals, by index of the answer; every other answer acknowledges its message."""
-        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self._begin_with(answers, self._words)).tolist()}
+        spelling = self._spelling(answers)
+        plain = _begin_with(answers, spelling.beginning, spelling.words)
+        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~plain).tolist()}
         return {i: refusal for i, refusal in found.items() if refusal is not None}
+
+    def elsewhere(self, answers: Messages) -> Mask:
+        """Return a mask of the answers by which a stream of this name in another domain acknowledges its message."""
+        spelling = self._spelling(answers)
+        found = np.zeros(len(answers), np.bool_)
+        for beginning in spelling.others:
+            found |= _begin_with(answers, beginning, words_of(beginning))
+        return found & ~_begin_with(answers, spelling.beginning, spelling.words)
 
     def sequence(self, answers: Messages, i: int) -> int:
         """Return the sequence in an answer, whatever stream it names; 0 if the answer has none."""
         payload = answers.payload_at(i)
-        digits = payload[len(self._beginning) : -1]
-        if digits.isdigit() and payload.startswith(self._beginning):
-            return int(digits)
+        for spelling in (self._compact, self._spaced):
+            digits = payload[len(spelling.beginning) : -1]
+            if digits.isdigit() and payload.startswith(spelling.beginning):
+                return int(digits)
         with contextlib.suppress(ValueError):
             return integer_at(parse_answer(payload), "seq")
         return 0
@@ -153,18 +224,24 @@ class PublishAcks:
         """Return the sequences in acknowledgements; undefined where an answer is not one."""
         if not len(answers):
             return np.empty(0, np.int64)
-        # The text after the sequence, such as a domain, is usually the same as in the first answer.
-        first = answers.payload_at(0)[len(self._beginning) :]
+        # The text after the sequence, such as a counter's value, is usually the same as in the first answer.
+        spelling = self._spelling(answers)
+        first = answers.payload_at(0)[len(spelling.beginning) :]
         suffix = first.lstrip(b"0123456789") or b"}"
-        start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
+        start = np.minimum(answers.payload.start + len(spelling.beginning), answers.payload.end)
         end = np.maximum(start, answers.payload.end - len(suffix))
         sequences, plain = decimals(answers.buffer, start, end)
-        plain &= self._begin_with(answers, self._words[-1:])  # the last 8 bytes end with "seq": and suffice
+        # The last 8 bytes end with "seq": and suffice.
+        plain &= _begin_with(answers, spelling.beginning, spelling.words[-1:])
         plain &= answers.buffer[end] == suffix[0]
         for i in np.flatnonzero(~plain).tolist():  # other text follows the sequence
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
+
+
+def _named(stream: str, domain: str) -> str:
+    return f"stream {stream[:80]!r} " + (f"in domain {domain[:80]!r}" if domain else "outside any domain")
 
 
 def _of_somebody_else(payload: bytes, verdict: Verdict) -> Refusal:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
+from spark_nats.client.connection import SECOND_ANSWER, Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
@@ -83,13 +83,15 @@ class BatchPublisher:
         self._name = initial.name
         self._ack_timeout = ack_timeout
         self._api_prefix = api_prefix
-        self._acks = PublishAcks(initial.name)
+        self._acks = PublishAcks(initial.name, initial.domain)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._exact = exact and initial.retention == LIMITS
         self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
         self._stranger = ""  # another responder's answer to a batch, in words
+        self._elsewhere = ""  # the same, if a stream in another domain has ever answered
+        self._crosses = True  # whether one may answer, as far as is known
         self._rows = 0
         self.duplicates = 0  # rows that the stream had before they were sent here, by their message ids
 
@@ -196,25 +198,43 @@ class BatchPublisher:
         return refused
 
     def _await(self, connection: Connection, answers: Subscription, batch_id: str, number: int) -> _Refused | None:
-        """Await the answer to a message of a batch; return the first refusal up to this message, None without one."""
+        """Await the answer to a message of a batch; return the first refusal up to this message, None without one.
+
+        A refusal names no domain: where a stream in another one may answer too, its second answer is awaited.
+        """
         first: _Refused | None = None
-        while (messages := connection.next(answers, _LOST_AFTER)) is not None:
+        patience, heard = _LOST_AFTER, 0
+        while (messages := connection.next(answers, patience)) is not None:
             # An empty answer means that the message is kept aside.
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
             answered, valid = messages.numbers(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
                 self._give_up(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
+            elsewhere = self._acks.elsewhere(messages)
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
                 if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may still come
                     self._stranger = refusal.reason
-                    continue
-                if refusal is not None and first is None:
+                    if elsewhere[i]:
+                        self._elsewhere = refusal.reason
+                    if not elsewhere[i] or answered[i] < number:
+                        continue
+                elif refusal is not None and first is None:
                     first = _Refused(int(answered[i]), *refusal)
                 if answered[i] == number:
-                    return first
+                    if refusal is None:
+                        return None
+                    heard += 1
+                    may_come = heard == 1 and (self._elsewhere or self._crosses)
+                    if first is not None and not (may_come and self._acks.crosses(connection.info.domain)):
+                        return first
             if number == 0 and not says.all():
                 return None
+            if first is not None and heard:
+                patience = SECOND_ANSWER
+        if first is not None and not self._elsewhere:
+            self._crosses = False
+            return first
         said = conditions.BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
         raise NatsTimeoutError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
 
@@ -284,11 +304,15 @@ class BatchPublisher:
         """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
         if batch.ids is None:  # only some rows have ids
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
+        name, domain, subjects, ids = self._name, self._initial.domain, batch.subjects, batch.ids
         if self._initial.replicas == 1:
-            name, subjects, ids = self._name, batch.subjects, batch.ids
-            known = self._lease.ask(lambda connection: known_ids(connection, name, subjects, ids))
+            known = self._lease.ask(lambda connection: known_ids(connection, name, domain, subjects, ids))
+        elif self._elsewhere:  # a refusal, which is all that tells, names no domain
+            prefix, initial, state = self._api_prefix, self._initial, self._state()
+            found = self._lease.ask(lambda connection: read_back(JetStream(connection, prefix), initial, state))
+            known = is_among(ids, found.ids)
         else:
-            pairs = zip(batch.subjects.to_pylist(), batch.ids.to_pylist(), strict=True)
+            pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
             known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])
         stored = self.all_or_none(batch.ids, known)
         if stored and self._doubtful is None:
@@ -363,5 +387,7 @@ class BatchPublisher:
 
     def _status(self) -> str:
         if self._doubtful is not None or self._committing is not None:
-            return f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
-        return f"none of this task's {self._rows} rows was stored"
+            became = f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
+        else:
+            became = f"none of this task's {self._rows} rows was stored"
+        return f"{became}; {self._elsewhere}" if self._elsewhere else became

@@ -80,7 +80,7 @@ def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamI
     if any(row.ids is None for row in rows) or (stream := state(js)).replicas > 1:
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])
-    return known_ids(js.connection, stream.name, subjects, pa.concat_arrays([row.ids for row in rows]))
+    return known_ids(js.connection, stream.name, stream.domain, subjects, pa.concat_arrays([row.ids for row in rows]))
 
 
 def _refuse(_: JetStream, conflict: Conflict) -> Resolution:

@@ -43,6 +43,7 @@ class PublishState(NamedTuple):
     ack_timeout: float  # seconds without a stored row after which the server is given up
     can_repeat: bool  # whether all rows of unknown fate can be sent again
     refused: Sequence[RefusedMessage] = ()  # messages that were refused
+    contested: bool = False  # whether a stream in another domain may have given a refusal, and the stream's may come
     strangers: bool = False  # whether another responder has answered, and the stream was not asked about that
     resolved: bool = False  # whether the conflicts among the refused ones were decided
     duplicate_window: float = 0.0  # seconds for which the stream remembers a message id
@@ -116,6 +117,8 @@ def decide(state: PublishState) -> Decision:
         return decision
     if state.state is not FlightState.REFUSED:
         return Wait(0.0)
+    if state.contested and state.silent < LOST_OUT_OF_ORDER:
+        return Wait(LOST_OUT_OF_ORDER - state.silent)
     verdicts = {each.verdict for each in state.refused}
     if Verdict.UNAVAILABLE in verdicts and state.stream is None:
         return Ask.STREAM

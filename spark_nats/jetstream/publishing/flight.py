@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.protocol.bytecolumns import Positions, booleans, flags_of, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts
 from spark_nats.protocol.messages import Messages, numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
@@ -58,12 +59,28 @@ class RefusedMessage(NamedTuple):
     again: bool  # whether an earlier send may have stored the row all the same
 
 
+@dataclass
+class Elsewhere:
+    """What is known, over one connection, of streams in other domains that hear what is sent."""
+
+    possible: bool = False  # whether one may answer, as far as is known
+    heard: bool = False  # whether one has answered
+
+    def __bool__(self) -> bool:
+        """Tell whether one may answer."""
+        return self.possible or self.heard
+
+
 class Flight:
     """Messages under way on one connection, numbered from ``first`` on; answers come on the inbox with the number."""
 
-    def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
+    def __init__(
+        self, inbox: str, first: int, acks: PublishAcks, now: float, elsewhere: Elsewhere | None = None
+    ) -> None:
         self._inbox = inbox
         self._acks = acks
+        self._elsewhere = elsewhere or Elsewhere()
+        self._twice: list[Positions] = []  # messages that were answered elsewhere too, or refused twice
         self.state = FlightState.IN_ORDER  # what is known of the messages
         self.end = first  # the smallest unused number
         self.open = 0  # how many messages have no answer
@@ -86,6 +103,16 @@ class Flight:
     def unsure(self) -> int:
         """How many rows were refused for now, and may be stored by an earlier send."""
         return sum(each.again and each.verdict not in FINAL for each in self.refused.values())
+
+    @property
+    def contested(self) -> bool:
+        """Whether a refusal may be that of a stream in another domain, so that the stream's own answer may come yet.
+
+        A refusal names no domain. It counts once the message has a second answer, or none comes.
+        """
+        if not self.refused or not self._elsewhere:
+            return False
+        return not np.isin(list(self.refused), np.concatenate([np.empty(0, np.int64), *self._twice])).all()
 
     @property
     def again(self) -> bool:
@@ -135,15 +162,19 @@ class Flight:
     def receive(self, answers: Messages, now: float) -> Stored | None:
         """Note answers; return those that acknowledge messages, None when there are none.
 
-        Answers about messages whose fate is known are ignored. Other responders' answers only go to ``strangers``,
-        because the stream's own may still come. An answer that names no message raises :class:`PublishError`. The rows
-        of the answers can be looked up until rows are sent or the next answers come.
+        Answers about messages whose fate is known are ignored; but where a stream in another domain may have refused a
+        message, its acknowledgement counts. Other responders' answers only go to ``strangers``, because the stream's
+        own may still come. An answer that names no message raises :class:`PublishError`. The rows of the answers can be
+        looked up until rows are sent or the next answers come.
         """
         self._forget()
         numbers, valid = answers.numbers(self._inbox)
         if not (valid & (numbers < self.end)).all():
             raise PublishError(ANSWER_TO_NO_ROW())
         refusals, count = self._acks.refusals(answers), len(numbers)
+        if refusals and (elsewhere := self._acks.elsewhere(answers)).any():
+            self._note_elsewhere(numbers[elsewhere], refusals[int(np.argmax(elsewhere))])
+            return self.receive(answers.take(~elsewhere), now)
         # Nearly always, exactly the answers that are due come: in order, all messages from the base on are open.
         due = np.arange(self._base, self._base + count)
         if count and self.state is FlightState.IN_ORDER and not refusals and np.array_equal(numbers, due):
@@ -156,6 +187,8 @@ class Flight:
         news[news] = self._statuses[numbers[news] - self._base] == _OPEN
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
+        if self._elsewhere:
+            self._open_acknowledged(numbers, stored, news)
         for i, refusal in refusals.items():
             if news[i] and refusal.verdict is Verdict.STRANGER:
                 self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
@@ -182,6 +215,34 @@ class Flight:
         if not stored.all():
             answers, numbers = answers.take(stored), numbers[stored]
         return Stored(numbers, answers, in_order) if len(numbers) else None
+
+    def _note_elsewhere(self, numbers: Positions, said: Refusal) -> None:
+        """Note that a stream in another domain has stored messages; its first answer counts as a stranger's."""
+        places = numbers[numbers >= self._base] - self._base
+        if (open_ := places[self._statuses[places] == _OPEN]).size and not self._elsewhere.heard:
+            self.strangers[str(self.row(int(open_[0]) + self._base).subjects[0])] = said.reason
+        self._elsewhere.heard = True
+        self._twice = [each for each in self._twice if each.max() >= self._base]
+        if places.size:
+            self._twice.append(places + self._base)
+
+    def _open_acknowledged(self, numbers: Positions, stored: Mask, news: Mask) -> None:
+        """Open a message that was refused, and is acknowledged now; the acknowledgement is news, and no refusal is."""
+        news &= stored | ~np.isin(numbers, numbers[stored])
+        refused, count = np.unique(numbers[news & ~stored], return_counts=True)
+        if (count > 1).any():
+            self._twice.append(refused[count > 1])
+        for i in np.flatnonzero(~news & (numbers >= self._base)).tolist() if self.refused else ():
+            number = int(numbers[i])
+            if number not in self.refused:
+                continue
+            if stored[i]:
+                del self.refused[number]
+                self._statuses[number - self._base] = _OPEN
+                self.open += 1
+                news[i] = True
+            else:
+                self._twice.append(numbers[i : i + 1])
 
     def resolve(self, message: int, header: bytes | None) -> None:
         """Note the header block with which a refused message's row is sent again; None when the row is not."""

@@ -42,8 +42,8 @@ class Publisher:
 
     Args:
         connection: carries the messages.
-        stream: the stream as it was before the first row was sent; an answer that does not name it is not an
-            acknowledgement.
+        stream: the stream as it was before the first row was sent; an answer that does not name it and its domain is
+            not an acknowledgement.
         max_in_flight: maximum number of rows that are sent and not acknowledged.
         ack_timeout: seconds without any stored row after which publishing fails.
         lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
@@ -71,7 +71,7 @@ class Publisher:
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
-        acks = PublishAcks(stream.name)
+        acks = PublishAcks(stream.name, stream.domain)
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         exact &= stream.retention == LIMITS  # reading others takes messages from their consumers

@@ -20,7 +20,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
-from spark_nats.jetstream.publishing.flight import OF_ROWS, Flight, RefusedMessage
+from spark_nats.jetstream.publishing.flight import OF_ROWS, Elsewhere, Flight, RefusedMessage
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
@@ -62,10 +62,11 @@ class Sender:
         self._answers = self.connection.subscribe(f"{self._inbox}.*")
         self.last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
         self._stranger = ""  # the last answer of another responder, in words
+        self._elsewhere = Elsewhere(self.acks.crosses(self.connection.info.domain))
         self._start(0)
 
     def _start(self, first: int) -> None:
-        self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
+        self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic(), self._elsewhere)
 
     def send_queue(self) -> bool:
         """Send the queue; return whether all of it is sent. If not, the server shuts down, and no row is under way."""
@@ -111,7 +112,7 @@ class Sender:
 
     def _go_on(self) -> None:
         """Wait for answers, and act on them."""
-        if self.flight.open:
+        if self.flight.open or self.flight.contested:
             decision = decide.decide(self._publish_state())
             self._receive(max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0))
         outcome = self._publish_state()
@@ -144,6 +145,7 @@ class Sender:
             self.recovery.ack_timeout,
             flight.can_repeat,
             tuple(flight.refused.values()),
+            contested=flight.contested,
             strangers=bool(flight.strangers),
             duplicate_window=self.recovery.duplicate_window,
             api_prefix=self.recovery.api_prefix,
@@ -192,6 +194,7 @@ class Sender:
 
     def _set_aside(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
+        self._believe_refusals()
         assert self.aside is not None  # noqa: S101 - else decide() returns no SetAside
         rows = [self.flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
@@ -215,6 +218,7 @@ class Sender:
         first = min(refused, key=lambda each: each.row)
         said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
         more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
+        more += f"; {self._stranger}" if self._elsewhere.heard else ""
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
@@ -227,6 +231,7 @@ class Sender:
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)
             self._repeat()
             return
+        self._believe_refusals()
         under_way = self.flight.under_way
         self._queue[:0] = rest
         self._start(self.flight.end)
@@ -241,6 +246,11 @@ class Sender:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
             pause = self.window.on_unavailable()
         self.connection.wait(pause)
+
+    def _believe_refusals(self) -> None:
+        """Note that no stream in another domain answers here, where one was waited for in vain."""
+        if self.flight.contested and not self._elsewhere.heard:
+            self._elsewhere.possible = False
 
     def _repeat(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
+from spark_nats.client.connection import SECOND_ANSWER, Connection
 from spark_nats.conditions.jetstream import IDS_NOT_SAID, IDS_NOT_SAID_NOW, IDS_READ_BACK
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
@@ -94,19 +94,22 @@ def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     return first_new(js, position, info) - 1
 
 
-def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array) -> Mask:
     """Ask a stream with one replica which ids it knows, on subjects on which it listens; change nothing.
 
     For each id, the call sends a message that the stream cannot store: it expects the last one to have an id that no
     message has. The stream looks for the message's own id first. A stream with several replicas does so too, but
-    remembers the id of the message that it then refuses.
+    remembers the id of the message that it then refuses. A refusal names no domain: where a stream in another one may
+    answer too, all answers to a message count, as far as they come within :data:`SECOND_ANSWER`.
 
     Raises:
         NatsTimeoutError: not all was answered in time, or the stream refuses messages for another reason.
     """
-    acks = PublishAcks(stream)
+    acks = PublishAcks(stream, domain)
     known = np.zeros(len(ids), np.bool_)
-    answered = known.copy()
+    refused, others = np.zeros((2, len(ids)), np.int64)  # how often each was refused, and acknowledged elsewhere
+    here = connection.info.domain
+    enough = 2 if here != domain and acks.crosses(here) else 1
     inbox = connection.new_inbox()
     answers = connection.subscribe(f"{inbox}.*")
     for start in range(0, len(ids), _ASKED_AT_ONCE):
@@ -117,18 +120,24 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
         )
         replies = numbered(inbox, start, rows)
         connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
-        while not answered[part].all():
-            messages = connection.next(answers, connection.options.request_timeout)
+        while not (known | (refused > 0) & (refused + others >= enough))[part].all():
+            are_answered = bool((known | (refused > 0))[part].all())
+            messages = connection.next(answers, SECOND_ANSWER if are_answered else connection.options.request_timeout)
+            if messages is None and are_answered:
+                break
             if messages is None:
                 raise NatsTimeoutError(IDS_NOT_SAID(server=connection.server, stream=stream))
             number, valid = messages.numbers(inbox)
-            duplicates = are_duplicates(messages)
+            duplicates, elsewhere = are_duplicates(messages), acks.elsewhere(messages)
+            if elsewhere.any():
+                enough = 2
             duplicates[list(acks.refusals(messages))] = False
-            for i in np.flatnonzero(~duplicates).tolist():
+            for i in np.flatnonzero(~duplicates & ~elsewhere).tolist():
                 if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
                     raise NatsTimeoutError(IDS_NOT_SAID_NOW(stream=stream))
             valid &= number < len(ids)
-            answered[number[valid]] = True
+            np.add.at(refused, number[valid & ~duplicates & ~elsewhere], 1)
+            np.add.at(others, number[valid & elsewhere], 1)
             known[number[valid]] |= duplicates[valid]
     connection.unsubscribe(answers)
     return known

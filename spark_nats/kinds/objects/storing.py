@@ -9,12 +9,14 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Transient
 from spark_nats.errors import InvalidRowError, JetStreamError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream, store_messages
-from spark_nats.jetstream.messages import MessageAt, ask
+from spark_nats.jetstream.messages import Asked, MessageAt, ask
+from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
@@ -40,6 +42,7 @@ class Putting:
         self._stream = wire.stream_of_store(store)
         self._info = info
         self._content = content
+        self._domain = ""  # the JetStream domain of the store
         self._stale: set[str] = set()  # ids of chunks that belong to no object once this one is put
 
     def put(self, js: JetStream) -> None:
@@ -93,7 +96,9 @@ class Putting:
         """Return the stored description that this one is to replace, if there is one, and note its chunks."""
         with naming_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)
-            (message,) = ask(js, [MessageAt(self._stream, None, subject)])
+            questions: list[Asked[Any]] = [MessageAt(self._stream, None, subject), StateOf(self._stream)]
+            message, state = ask(js, questions)
+        self._domain = state.domain
         try:
             former = wire.read_description(message.payload) if message else None
         except ValueError:
@@ -105,7 +110,7 @@ class Putting:
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
         nobody = partial(OBJECT_STORE_UNAVAILABLE, store=self._store)
-        if isinstance(refused := store_messages(js, self._stream, messages, nobody), ApiError):
+        if isinstance(refused := store_messages(js, self._stream, messages, nobody, self._domain), ApiError):
             code, err_code, reason = refused
             name = self._info.name
             said = OBJECT_REFUSED(store=self._store, name=name, reason=reason, code=code, err_code=err_code)

@@ -393,4 +393,4 @@ def test_a_message_id_is_known_if_the_stream_says_so(nats_server: Server, nats_p
         nats_py.respond(f"other.{unique}", lambda _: b'{"stream":"OTHER","seq":1,"duplicate":true}'),
         pytest.raises(NatsTimeoutError, match="does not say at the moment which message ids"),
     ):
-        known_ids(connection, unique, pa.array([f"other.{unique}"]), pa.array(["a"]))
+        known_ids(connection, unique, "", pa.array([f"other.{unique}"]), pa.array(["a"]))

@@ -36,7 +36,7 @@ REASONS = {
         "somebody else changes it at this moment": (
             "LISTING_CHANGES KEYS_MOVE_ON DURABLE_JUST_MADE DURABLE_JUST_DELETED"
         ),
-        "the one that is asked may come first the next time": "ANSWERED_BY_ANOTHER",
+        "the one that is asked may come first the next time": "ANSWERED_BY_ANOTHER ANSWERED_ELSEWHERE",
     },
     Transient.ONCE_ESTABLISHED: {
         "a server that starts has not found its accounts yet; else the login is wrong": (

@@ -24,13 +24,29 @@ def answers(*payloads: bytes) -> Messages:
     return Decoder().feed(wire).messages
 
 
+COMMAS = ["", " "]
+"""What servers write after a comma: nothing from 2.12 on, a space before."""
+
+
+def ack(stream: str, domain: str, sequence: int, comma: str = "") -> bytes:
+    where = f'"domain":"{domain}",{comma}' if domain else ""
+    return f'{{"stream":"{stream}",{comma}{where}"seq":{sequence}}}'.encode()
+
+
+@pytest.mark.parametrize("comma", COMMAS)
+@pytest.mark.parametrize("domain", ["", "hub"])
 @pytest.mark.parametrize("stream", ["S", "ORDERS", "A_LONG_NAME_OF_A_STREAM", "ÄÖ"])
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=20))
-def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequences: list[int]) -> None:
-    acks = PublishAcks(stream)
-    found = answers(*(b'{"stream":"%b","seq":%d}' % (stream.encode(), sequence) for sequence in sequences))
-    assert not acks.refusals(found)
+def test_plain_acknowledgements_are_told_by_their_beginning(
+    stream: str, domain: str, comma: str, sequences: list[int]
+) -> None:
+    acks = PublishAcks(stream, domain)
+    found = answers(*(ack(stream, domain, sequence, comma) for sequence in sequences))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acks, "refusal", None)  # which reads one by one
+        assert not acks.refusals(found)
+    assert not acks.elsewhere(found).any()
     assert acks.sequences(found).tolist() == sequences
     assert not are_duplicates(found).any()
 
@@ -41,7 +57,7 @@ def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequenc
         (b'{"stream":"S","seq":7,"duplicate": true}', 7, 1),
         (b'{"stream":"S","seq":7,"duplicate":true}', 7, 1),
         (b'{"stream":"S","seq":7,"duplicate":false}', 7, 0),
-        (b'{"stream":"S","domain":"hub","seq":7}', 7, 0),
+        (b'{"stream":"S","domain":"","seq":7}', 7, 0),
         (b'{"stream":"S","seq":7,"val":"-3"}', 7, 0),
         (b'{ "seq": 7, "stream": "S" }', 7, 0),
     ],
@@ -68,6 +84,33 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
     found = answers(*(f'{{"stream":"S","seq":{sequence}{behind}}}'.encode() for sequence, behind in said))
     assert acks.sequences(found).tolist() == [sequence for sequence, _ in said]
     assert [acks.sequence(found, i) for i in range(len(said))] == [sequence for sequence, _ in said]
+
+
+@pytest.mark.parametrize("comma", COMMAS)
+@settings(max_examples=50)
+@given(
+    st.sampled_from(["", "hub"]),
+    st.lists(st.tuples(st.sampled_from(["", "hub", "hub2", "leaf", "h"]), st.integers(1, 2**63 - 1)), max_size=9),
+)
+def test_an_acknowledgement_of_another_domain_stores_nothing(
+    comma: str, domain: str, said: list[tuple[str, int]]
+) -> None:
+    acks = PublishAcks("S", domain)
+    found = answers(b"", *(ack("S", where, sequence, comma) for where, sequence in said)).take(slice(1, None))
+    others = [where != domain for where, _ in said]
+    assert acks.elsewhere(found).tolist() == others
+    assert [i in acks.refusals(found) for i in range(len(said))] == others
+    assert {each.verdict for each in acks.refusals(found).values()} <= {Verdict.STRANGER}
+    assert [stored_by(found.payload_at(i), "S", domain) == 0 for i in range(len(said))] == others
+
+
+def test_a_refusal_for_another_domain_names_it() -> None:
+    found = answers(ack("S", "leaf", 1), ack("S", "", 1), ack("OTHER", "leaf", 1))
+    assert [each.reason for each in PublishAcks("S", "hub").refusals(found).values()] == [
+        "stream 'S' in domain 'leaf' answers on it too",
+        "stream 'S' outside any domain answers on it too",
+        "stream 'OTHER' in domain 'leaf' answers on it too",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +276,7 @@ def test_another_last_id_is_told_from_other_answers(answer: bytes, other: bool) 
     ("answer", "stored"),
     [
         (b'{"stream":"S","seq":9,"batch":"b","count":3}', True),
-        (b'{"stream":"S","domain":"hub","seq":9,"batch":"b","count":3}', True),
+        (b'{"stream":"S","domain":"","seq":9,"batch":"b","count":3}', True),
         (b'{"stream":"T","seq":9,"batch":"b","count":3}', False),
         (b'{"stream":"S","seq":9,"batch":"c","count":3}', False),
         (b'{"stream":"S","seq":9,"batch":"b","count":2}', False),
@@ -253,5 +296,6 @@ def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: byt
     [b"", b"+ACK", b"null", b'{"ok":true}', b'{"stream":"T","seq":1}', b'{"error":{"code":500,"description":"no"}}'],
 )
 def test_what_does_not_name_the_stream_stores_nothing(answer: bytes) -> None:
-    assert stored_by(answer, "S") == 0
-    assert stored_by(b'{"stream":"S","seq":7}', "S") == 7
+    assert stored_by(answer, "S", "") == stored_by(answer, "S", None) == 0
+    assert stored_by(b'{"stream":"S","seq":7}', "S", "") == 7
+    assert stored_by(b'{"stream":"S","domain":"hub","seq":7}', "S", None) == 7

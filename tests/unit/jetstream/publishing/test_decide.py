@@ -52,6 +52,13 @@ ROW, PLACE = Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT
 IN_PROCESS, CONFLICT, RESOLVED = Verdict.IN_PROCESS, Verdict.CONFLICT, Verdict.RESOLVED
 
 CASES: dict[str, tuple[PublishState, Decision]] = {
+    # A stream in another domain may have refused.
+    "another domain's refusal": (after(NO, contested=True), Wait(LOST_OUT_OF_ORDER)),
+    "another domain's refusal for now": (after(MANY, contested=True, silent=0.25), Wait(LOST_OUT_OF_ORDER - 0.25)),
+    "no second answer comes": (
+        after(NO, contested=True, silent=LOST_OUT_OF_ORDER),
+        Fail(Failure.REFUSED, refused(NO)),
+    ),
     # Answers are missing.
     "nothing is open": (outcome(), Wait(0.0)),
     "answers are due": (outcome(open=5), Wait(LOST_AFTER)),

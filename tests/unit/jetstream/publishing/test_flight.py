@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.publishing.flight import Flight, FlightState
+from spark_nats.jetstream.publishing.flight import Elsewhere, Flight, FlightState
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
@@ -113,3 +113,33 @@ def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_no
     assert left.numbers.tolist() == [1, 3]
     assert left.headers.to_pylist() == [b"other", b"h3"]
     assert flight.refused[1].verdict is Verdict.RESOLVED
+
+
+def said(subject: str, payload: bytes) -> bytes:
+    return b"MSG %b 1 %d\r\n%b\r\n" % (subject.encode(), len(payload), payload)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_of_two_streams_in_two_domains_one_stores_what_it_acknowledges(data: st.DataObject) -> None:
+    """Either answers each message once; only acknowledgements say who."""
+    flight = Flight("i", 0, PublishAcks("S", "hub"), 0.0, Elsewhere(possible=True))
+    count = data.draw(st.integers(1, 6))
+    subjects = flight.send(rows(count), 1.0).to_pylist()
+    stores = {name: data.draw(st.lists(st.booleans(), min_size=count, max_size=count)) for name in ("hub", "leaf")}
+    due = data.draw(st.permutations([(name, i) for name in stores for i in range(count)]))
+    found: list[int] = []
+    while due:
+        come, due = due[: (size := data.draw(st.integers(1, len(due))))], due[size:]
+        wire = b"".join(
+            said(subjects[i], b'{"stream":"S","domain":"%b","seq":%d}' % (name.encode(), i + 1))
+            if stores[name][i]
+            else said(subjects[i], TOO_MANY)
+            for name, i in come
+        )
+        if (stored := flight.receive(Decoder().feed(wire).messages, 2.0)) is not None:
+            found += [int(flight.row(message).numbers[0]) for message in stored.messages.tolist()]
+    assert sorted(found) == [i for i in range(count) if stores["hub"][i]]
+    assert sorted(each.row for each in flight.refused.values()) == [i for i in range(count) if not stores["hub"][i]]
+    assert flight.open == 0
+    assert not flight.contested

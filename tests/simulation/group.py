@@ -15,6 +15,7 @@ from tests.simulation.store import Durable, Publication, Store, Stored
 
 if TYPE_CHECKING:
     from tests.simulation.server import Cluster, ModelServer
+    from tests.simulation.world import Event
 
 HEARTBEAT = 1.0
 """Seconds between two heartbeats of a leader, which followers answer."""
@@ -63,6 +64,7 @@ class Replica:
         self.lost: dict[Replica, float] = {}  # others, and since when it does not hear of them
         self.told = 0  # the latest term of what waits in the sockets of its server, which is stopped (SIGSTOP)
         self.lag = 0.0  # seconds until this replica applies what is committed
+        self._forgets: Event | None = None  # when ids are
         self._applies = False
         self._flushes = False
         self._ticks = False
@@ -338,6 +340,16 @@ class Replica:
                 for sequence in sequences:
                     self._stored(sequence)
                 return sequences[-1]
+            case "config":
+                store.configure(operation[1], self.group.cluster.is_older_than(2, 14))
+                if self.leads:
+                    self.group.configure(operation[1])
+            case "restored":
+                store.restored(operation[1])
+                if operation[1]:
+                    self.remember()
+            case "begin":
+                store.begin(operation[1])
             case "purge":
                 purged = store.purge(operation[1])
                 self._purged(operation[1].get("filter", ""))
@@ -362,25 +374,64 @@ class Replica:
     def _stored(self, sequence: int) -> None:
         if (message := self.store.messages.get(sequence)) is not None:
             self.group.stored[message.entry] = message
+            self._forget_in_time()
             self.group.cluster.copy(self.group.name, message)
 
     def _purged(self, subject: str) -> None:
         for consumer in self.consumers.values():
             consumer.purged(subject)
 
+    def remember(self) -> None:
+        """Know only the ids of messages that are there, as a server that begins."""
+        if self.group.cluster.forgets:
+            self.store.remember(self.now())
+        self._forget_in_time()
+
+    def _forget_in_time(self) -> None:
+        """Have ids be forgotten when they are old enough: a timer looks at the clock."""
+        if self._forgets is None and self.store.noted:
+            self._forgets = self.group.world.after(self.store.config["duplicate_window"] / 1e9, self._forget_ids)
+
+    def _forget_ids(self) -> None:
+        def forget() -> None:
+            left = self.store.expire_ids(self.now())
+            self._forgets = (
+                self.group.world.after(max(0.05, left / 1e9), self._forget_ids) if self.store.noted else None
+            )
+
+        self._forgets = None
+        self.server.act(forget)
+
     def rebuild(self, length: int) -> None:
-        """Have the state that the first operations of the log make."""
-        self.store = Store(self.group.config, self._removed)
+        """Have the state that the first operations of the log make, and know no ids but of messages that are there."""
+        self.store = Store(self.group.initial, self._removed)
         for entry in self.log[:length]:
             self._apply(entry)
         self.applied = length
+        self.remember()
         for consumer in list(self.consumers.values()):
             consumer.store_changed()
 
-    def stop(self, lose_power: bool) -> None:
-        """End with the server; without power what is not on disk is gone."""
+    def take_snapshot(self, leader: Replica) -> None:
+        """Have what the leader has, as a follower that cannot catch up otherwise: it knows ids of messages alone."""
+        self.log = leader.log[: leader.applied]
+        self.commit = len(self.log)
+        self.rebuild(self.commit)
+        if not self.store.messages:
+            self.store.last_time = 0
+
+    def leave(self) -> None:
+        """End for good."""
+        self.stop(lose_power=False)
+        self.leads = False
+
+    def stop(self, lose_power: bool, in_order: bool = False) -> None:
+        """End with the server: at once, or in order; without power what is not on disk is gone."""
         self.leads = False
         self.told = 0
+        if self._forgets is not None:
+            self._forgets.cancel()
+            self._forgets = None
         for entry in self.log[self.applied :]:
             entry.answer = None
         self._forget_pending()
@@ -395,11 +446,21 @@ class Replica:
             if gone:
                 self.group.cluster.tell(f"{self.server.name} has lost {gone} operations of {self.group.name}")
             self.put_back(self.log[: len(self.log) - gone])
+        elif self.group.cluster.forgets and len(self.group.replicas) == 1:
+            self.log.insert(self.applied, Entry(self.term, ("begin", in_order)))
+            self.commit = self.applied + 1
+            self.apply()
         else:
-            self.rebuild(self.applied)  # ids of messages that are gone are forgotten
+            self.rebuild(self.applied)
 
     def _removed(self, message: Stored) -> None:
         self.group.removals.setdefault(message.entry, self.group.world.now)
+
+    def restored(self) -> None:
+        """Be what a server has made of a backup."""
+        self.log.insert(self.applied, Entry(self.term, ("restored", self.group.cluster.is_older_than(2, 15))))
+        self.commit = self.applied + 1
+        self.apply()
 
     def put_back(self, log: list[Entry]) -> None:
         """Have an older copy of the log."""
@@ -420,8 +481,8 @@ class Group:
         self.cluster = cluster
         self.world = cluster.world
         self.name = name
-        self.config = config
-        self.created = cluster.world.wall()
+        self.initial = self.config = config
+        self.created = self.created_kept = self.created_here = cluster.wall()
         self.replicas = [Replica(self, server) for server in servers]
         self.majority = len(self.replicas) // 2 + 1
         self.term = 0
@@ -431,8 +492,44 @@ class Group:
         self.losses: list[float] = []  # when a replica got an older copy, or lost the end of its own
         self.removals: dict[Any, float] = {}  # since when some replica has removed a message
         self.batches: dict[str, Any] = {}
+        self.avoided: Replica | None = None  # one that was asked not to lead: another one does if it can
         self._electing = False
         self._alone: float | None = None  # since when the leader hears of no majority
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Have another configuration."""
+        self.config = config
+        self.cluster.changed_config()
+        if self.cluster.is_older_than(2, 14):  # an edit writes to disk when the running server began with the stream
+            self.created_kept = self.created_here
+
+    def scale(self, replicas: int) -> None:
+        """Have so many replicas: others take over what the leader holds, or go."""
+        leader = self.leader()
+        if leader is None or replicas == len(self.replicas):
+            return
+        self.cluster.tell(f"{self.name} is to have {replicas} replicas instead of {len(self.replicas)}")
+        others = [each for each in self.replicas if each is not leader]
+        if replicas < len(self.replicas):
+            for each in others[replicas - 1 :]:
+                self.replicas.remove(each)
+                each.leave()
+        held = [each.server for each in self.replicas]
+        for server in [each for each in self.cluster.servers if each not in held][: replicas - len(self.replicas)]:
+            replica = Replica(self, server)
+            self.replicas.append(replica)
+            replica.term = self.term
+            replica.take_snapshot(leader)
+        self.majority = len(self.replicas) // 2 + 1
+        self.check()
+
+    def begins_on(self, server: ModelServer) -> None:
+        """Take note that a server begins, which reads what it has written."""
+        if len(self.cluster.servers) == 1:
+            self.created, self.created_here = self.created_kept, self.cluster.wall()
+        for replica in self.replicas:
+            if replica.server is server:
+                replica.remember()
 
     def leaders(self) -> list[Replica]:
         """Return the replicas that believe they lead."""
@@ -483,7 +580,8 @@ class Group:
             if any(each.runs for each in self.replicas) and len(self.replicas) > 1:
                 self.check_later()
             return
-        best = max(able, key=lambda each: (each.log[-1].term if each.log else 0, len(each.log)))
+        avoided, self.avoided = self.avoided, None
+        best = max(able, key=lambda each: (each.log[-1].term if each.log else 0, len(each.log), each is not avoided))
         self.term += 1
         if best.leads:
             best.step_down("it begins anew")

@@ -95,6 +95,7 @@ class Plan:
     queries: list[QuerySpec] = field(default_factory=list)
     programs: list[programs.ProgramSpec] = field(default_factory=list)
     faults: list[Happening] = field(default_factory=list)
+    forgets: bool = False  # whether servers that begin know only the ids of messages that are there, as real ones do
 
     @property
     def rows(self) -> int:
@@ -207,7 +208,7 @@ class History:
         self.plan = plan
         self.world = World(plan.seed)
         self.net = Network(self.world, plan.latency, plan.torn, plan.capacity)
-        self.cluster = Cluster(self.world, self.net, servers=plan.servers, version=plan.version)
+        self.cluster = Cluster(self.world, self.net, servers=plan.servers, version=plan.version, forgets=plan.forgets)
         self.ledger = Ledger(self.world)
         self.queries: list[Query] = []
         self.programs: list[programs.Program] = []

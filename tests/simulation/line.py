@@ -1,4 +1,4 @@
-"""A line to a model server of its own, over which a conversation can be held without sockets and without waiting."""
+"""Model servers over which a conversation can be held without sockets and without waiting."""
 
 from __future__ import annotations
 
@@ -14,51 +14,68 @@ LONGEST = 3600.0
 """Seconds of the model's time that a conversation may take."""
 
 
-class ModelLine:
-    """Bytes to a model server, and what it answers.
+class ModelSite:
+    """Model servers, and their time, which passes when somebody waits.
 
     Args:
-        version: that the server is to be.
+        version: that the servers are to be.
         servers: how many there are.
+
+    Attributes:
+        cluster: the servers, to do something to them.
     """
 
     def __init__(self, version: str, servers: int = 1) -> None:
-        self._world = World(0)
-        network = Network(self._world, (0.0, 0.0), 0.0, 1 << 30)
-        cluster = Cluster(self._world, network, servers=servers, version=version)
-        self._replicated = servers > 1
-        self._arrived = bytearray()
+        self.world = World(0)
+        self.cluster = Cluster(self.world, Network(self.world, (0.0, 0.0), 0.0, 1 << 30), servers, version)
+
+    def line(self, server: int = 0) -> ModelLine:
+        """Return a line to a server."""
+        return ModelLine(self, server)
+
+    def wait(self, seconds: float, line: ModelLine | None = None) -> None:
+        """Let time pass, until something has arrived at a line."""
+        world = self.world
+        deadline = world.now + seconds
+        events = world._events
+        while not (line is not None and line.arrived) and events and events[0][0] <= deadline:
+            time, _, event = heapq.heappop(events)
+            if not event.cancelled:
+                world.now = max(world.now, time)
+                event.action()
+        if line is None or not line.arrived:
+            world.now = deadline
+
+
+class ModelLine:
+    """Bytes to a model server, and what it answers.
+
+    Attributes:
+        arrived: what has come and was not received.
+        broken: whether the server has hung up.
+    """
+
+    def __init__(self, site: ModelSite, server: int = 0) -> None:
+        self._site = site
+        self._replicated = len(site.cluster.servers) > 1
+        self.arrived = bytearray()
         self.broken = False
-        self._end = cluster.servers[0].accept(self)  # type: ignore[arg-type]
+        self._end = site.cluster.servers[server].accept(self)  # type: ignore[arg-type]
 
     def send(self, data: bytes) -> None:
         """Send bytes."""
         self._end.feed(data)
         if self._replicated and not data.startswith(b"PING"):
-            self._pass(LAG)
+            self._site.wait(LAG, self)
 
     def receive(self, seconds: float) -> bytes:
         """Return what has arrived, or arrives first within so many seconds of the model's time."""
-        world = self._world
-        if world.now > LONGEST:
+        if self._site.world.now > LONGEST:
             raise TimeoutError("the model says the same for ever")
-        self._pass(seconds)
-        data = bytes(self._arrived)
-        self._arrived.clear()
+        self._site.wait(seconds, self)
+        data = bytes(self.arrived)
+        self.arrived.clear()
         return data
-
-    def _pass(self, seconds: float) -> None:
-        """Let time pass, until something has arrived."""
-        world = self._world
-        deadline = world.now + seconds
-        events = world._events
-        while not self._arrived and events and events[0][0] <= deadline:
-            time, _, event = heapq.heappop(events)
-            if not event.cancelled:
-                world.now = max(world.now, time)
-                event.action()
-        if not self._arrived:
-            world.now = deadline
 
     def close(self) -> None:
         """Hang up."""
@@ -68,7 +85,7 @@ class ModelLine:
 
     def to_client(self, data: bytes) -> None:
         """Take what the server sends."""
-        self._arrived += data
+        self.arrived += data
 
     def close_by_server(self) -> None:
         """Take note that the server has hung up."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from tests.simulation.consumers import LiveConsumer
-from tests.simulation.group import LEARNS_AFTER_STOP, Group, Replica
+from tests.simulation.group import LEARNS_AFTER_STOP, Entry, Group, Replica
 from tests.simulation.mirrors import Mirror, MirrorSpec
 from tests.simulation.network import Network, Wire
 from tests.simulation.store import Publication, Stored, filters_of, matcher, overlaps, tokens_match
@@ -374,8 +374,8 @@ class ModelServer:
 
     # What happens to it
 
-    def stop(self, lose_power: bool = False) -> None:
-        """End like ``kill -9``; without power what is not on disk is gone too."""
+    def stop(self, lose_power: bool = False, in_order: bool = False) -> None:
+        """End like ``kill -9``, or in order; without power what is not on disk is gone too."""
         if not self.up:
             return
         self.up = self.paused = False
@@ -385,13 +385,15 @@ class ModelServer:
         for group in self.cluster.groups.values():
             for replica in group.replicas:
                 if replica.server is self:
-                    replica.stop(lose_power)
+                    replica.stop(lose_power, in_order)
         self.cluster.changed()
 
     def start(self) -> None:
         """Start again."""
         if not self.up:
             self.up, self.lame_duck = True, False
+            for group in self.cluster.groups.values():
+                group.begins_on(self)
             self.cluster.changed()
 
     def pause(self) -> None:
@@ -452,6 +454,13 @@ NO_MESSAGE = (404, 10037, "no message found")
 NOT_AVAILABLE = (503, 10008, "JetStream system temporarily unavailable")
 
 
+class Backup(NamedTuple):
+    """A copy of a stream: what it held then."""
+
+    group: Group
+    log: list[Entry]
+
+
 class Cluster:
     """Servers, their streams, and what an outsider can do to them.
 
@@ -460,16 +469,20 @@ class Cluster:
         net: between them and their clients.
         servers: how many.
         version: that they say.
+        forgets: whether a server that begins knows only the ids of messages that are there, as real ones do.
 
     Attributes:
         ports: where they listen.
         in_flight_limit: proposals that a leader takes at once, beyond which it says 429.
     """
 
-    def __init__(self, world: World, net: Network, servers: int = 3, version: str = "2.15.1") -> None:
+    def __init__(
+        self, world: World, net: Network, servers: int = 3, version: str = "2.15.1", forgets: bool = True
+    ) -> None:
         self.world = world
         self.net = net
         self.version = version
+        self.forgets = forgets
         self.interest = Interest()
         self.groups: dict[str, Group] = {}
         self.ports = [4222 + i for i in range(servers)]
@@ -501,6 +514,14 @@ class Cluster:
         self.world.tell("servers", what)
 
     # Time and routes
+
+    def wall(self) -> float:
+        """Return the time of day, in seconds since 1970, as the servers have it."""
+        return EPOCH + self.world.now + self.servers[0].clock_offset if self.servers else EPOCH
+
+    def changed_config(self) -> None:
+        """Take note that a stream is configured otherwise."""
+        self._matches.clear()
 
     def raft_delay(self) -> float:
         """Return the seconds that a message between servers takes."""
@@ -646,7 +667,7 @@ class Cluster:
             return
         wrong = self._violation(leader, subject, names)
         if wrong == "duplicate":
-            sequence = leader.look().known(names["Nats-Msg-Id"], leader.now())
+            sequence = leader.look().known(names["Nats-Msg-Id"])
             answer(f'{{"stream":"{group.name}",{blank}"seq":{sequence},"duplicate": true}}')
             return
         if wrong is not None:
@@ -656,19 +677,16 @@ class Cluster:
         if wrong is not None:
             refuse(*wrong)
             return
-        publication = Publication(
-            subject, header, payload, leader.now(), names.get("Nats-Msg-Id", ""), names.get("Nats-Rollup", "")
-        )
+        message_id, rollup = names.get("Nats-Msg-Id", ""), names.get("Nats-Rollup", "")
+        increment = int(names["Nats-Incr"]) if group.config.get("allow_msg_counter") else None
+        publication = Publication(subject, header, payload, leader.now(), message_id, rollup, increment)
         if "Nats-Expected-Last-Subject-Sequence" in names:
             leader.expected.add(subject)
 
         def stored(sequence: int) -> None:
-            if not sequence:
-                known = leader.store.known(publication.message_id, publication.time)
-                answer(f'{{"stream":"{group.name}",{blank}"seq":{known},"duplicate": true}}')
-                return
             self._note(leader, sequence)
-            answer(f'{{"stream":"{group.name}",{blank}"seq":{sequence}}}')
+            value = f',"val":"{leader.store.value(subject)}"' if publication.increment is not None else ""
+            answer(f'{{"stream":"{group.name}",{blank}"seq":{sequence}{value}}}')
 
         leader.propose(("msg", publication), stored)
 
@@ -690,9 +708,9 @@ class Cluster:
         if wrong is not None:
             return wrong
         if message_id:
-            if store.known(message_id, leader.now()):
+            if store.known(message_id):
                 return "duplicate"
-            if self._is_known(leader, message_id, leader.now()):
+            if self._is_known(leader, message_id):
                 return 409, 10158, "duplicate message id is in process"
         if ids_first:
             wrong = self._wrong_sequence(leader, subject, names)
@@ -707,10 +725,10 @@ class Cluster:
             wrong = (429, 10167, "too many requests")
         return wrong
 
-    def _is_known(self, leader: Replica, message_id: str, now: int) -> bool:
+    def _is_known(self, leader: Replica, message_id: str) -> bool:
         """Tell whether an id is stored, under way, or left behind by what a cluster of 2.11 has refused."""
         return bool(
-            leader.look().known(message_id, now)
+            leader.look().known(message_id)
             or message_id in leader.ids
             or leader.poisoned.get(message_id, -1.0) > self.world.now
         )
@@ -721,8 +739,11 @@ class Cluster:
             return 500, 10111, "rollup not permitted"
         if "Nats-TTL" in names and not config["allow_msg_ttl"]:
             return 400, 10166, "per-message TTL is disabled"
-        if "Nats-Incr" in names and not self.is_older_than(2, 12):
+        counts = config.get("allow_msg_counter")
+        if "Nats-Incr" in names and not counts and not self.is_older_than(2, 12):
             return 400, 10168, "message counters is disabled"
+        if counts and "Nats-Incr" not in names:
+            return 400, 10169, "message counter increment is missing"
         return None
 
     def _wrong_sequence(self, leader: Replica, subject: str, names: dict[str, str]) -> tuple[int, int, str] | None:
@@ -810,13 +831,12 @@ class Cluster:
         rows = parts.pop(name)
         known: set[str] = set()
         publications = []
-        time = leader.now()
         for i, (each, block, data, found) in enumerate(rows):
             if "Nats-Expected-Last-Msg-Id" in found:
                 refuse(400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id")
                 return
             message_id = found.get("Nats-Msg-Id", "")
-            if message_id and (message_id in known or self._is_known(leader, message_id, time)):
+            if message_id and (message_id in known or self._is_known(leader, message_id)):
                 refuse(400, 10201, "atomic publish batch contains duplicate message id")
                 return
             known.add(message_id)
@@ -849,8 +869,8 @@ class Cluster:
             return self._pull(server, tokens[3], tokens[4], reply, payload)
         if tokens[:2] == ["DIRECT", "GET"] and len(tokens) >= 3:
             return self._direct(server, tokens[2], ".".join(tokens[3:]), reply, payload)
-        kind = ".".join(tokens[:3]) if tokens[:2] == ["STREAM", "MSG"] else ".".join(tokens[:2])
-        names = tokens[3:] if tokens[:2] == ["STREAM", "MSG"] else tokens[2:]
+        words = 3 if tokens[:2] in (["STREAM", "MSG"], ["STREAM", "LEADER"]) else 2
+        kind, names = ".".join(tokens[:words]), tokens[words:]
         if header and int(parse_header(header).get("Nats-Required-Api-Level", 0)) > 5 and not self.is_older_than(2, 12):
             response = _API[kind][0] if kind in _API else ""
             self._reply(server, reply, response, Refused(412, 10185, "JetStream minimum api level required"))
@@ -1041,7 +1061,12 @@ class Cluster:
         group = self._make(config, running)
         leader = group.leader()
         assert leader is not None
-        return {**self._describe(leader, {}), "did_create": True}
+        return {**self._made(leader), "did_create": True}
+
+    def _made(self, leader: Replica) -> dict[str, Any]:
+        """Describe a stream that was made or edited; a server alone does not say who leads it then."""
+        found = self._describe(leader, {})
+        return found if len(self.servers) > 1 else {name: value for name, value in found.items() if name != "cluster"}
 
     def _make(self, config: dict[str, Any], servers: list[ModelServer]) -> Group:
         chosen = self.world.random.sample(servers, config["num_replicas"])
@@ -1050,6 +1075,23 @@ class Cluster:
         self._matches.clear()
         group.elect_at_once()
         return group
+
+    def _update(self, leader: Replica, body: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        config = self._configured(body)
+        if config["num_replicas"] > len(self.servers):
+            raise Refused(400, 10074, "replicas > 1 not supported in non-clustered mode")
+
+        def edited(_: Any) -> None:
+            leader.group.scale(config["num_replicas"])
+            answer(self._made(leader))
+
+        leader.propose(("config", config), edited)
+
+    def _step_down(self, leader: Replica, body: dict[str, Any], answer: Callable[[Any], None]) -> dict[str, Any]:
+        leader.step_down("it was asked to")
+        leader.group.avoided = leader
+        self.changed()
+        return {"success": True}
 
     def _delete(self, server: ModelServer, name: str, body: dict[str, Any]) -> dict[str, Any]:
         for mirror in [each for each in self.mirrors if each.spec.name == name]:
@@ -1096,7 +1138,7 @@ class Cluster:
             "first_ts": self.text_ns(first.time) if first is not None else _ZERO_TIME,
             "last_seq": store.last,
             "last_ts": self.text_ns(store.last_time) if store.last_time else _ZERO_TIME,
-            "consumer_count": len(replica.consumers) + len(store.durables),
+            "consumer_count": len({*store.durables, *(name for each in group.replicas for name in each.consumers)}),
         }
         if store.subjects:
             state["num_subjects"] = len(store.subjects)
@@ -1117,7 +1159,7 @@ class Cluster:
         cluster: dict[str, Any] = {"leader": name} if name else {}
         if len(self.servers) > 1:
             cluster["name"] = "model"
-            if name:
+            if name and (len(group.replicas) > 1 or not self.forgets):
                 cluster["leader_since"] = self.text(EPOCH + replica.led_since)
             cluster["replicas"] = [
                 {"name": each.server.name, **replica.hears_of(each)}
@@ -1224,7 +1266,7 @@ class Cluster:
         if action == "update":
             raise Refused(400, 10149, "consumer does not exist")
         self._check_consumer(group, leader, config)
-        created = self.text(self.world.wall())
+        created = self.text(self.wall())
         if config.get("durable_name"):
             replica = leader
         else:
@@ -1549,6 +1591,29 @@ class Cluster:
         made.former = group
         self.changed()
 
+    def back_up(self, stream: str) -> Backup:
+        """Keep a copy of a stream, as STREAM.SNAPSHOT gives one."""
+        group = self.groups[stream]
+        leader = group.leader() or group.replicas[0]
+        return Backup(group, leader.log[: leader.applied])
+
+    def restore(self, backup: Backup) -> None:
+        """Make a stream of a copy, as STREAM.RESTORE does: it knows no id until a server begins that has it."""
+        group = backup.group
+        if self.groups.get(group.name) is group:
+            self._delete(self.servers[0], group.name, {})
+        self.groups[group.name] = group
+        self._matches.clear()
+        if not self.is_older_than(2, 15):
+            group.created = group.created_kept = group.created_here = self.wall()
+        elif self.is_older_than(2, 14):
+            group.created = group.created_kept = group.created_here
+            group.created_here = self.wall()
+        for replica in group.replicas:
+            replica.put_back(backup.log)
+            replica.restored()
+        self.changed()
+
     def contents(self, stream: str) -> list[Stored]:
         """Return what a stream has now, as its leader knows."""
         group = self.groups[stream]
@@ -1651,6 +1716,8 @@ _STREAM_FIELDS = frozenset(
 _API: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "STREAM.CREATE": ("stream_create", "meta", Cluster._create),
     "STREAM.DELETE": ("stream_delete", "meta", Cluster._delete),
+    "STREAM.UPDATE": ("stream_update", "stream", Cluster._update),
+    "STREAM.LEADER.STEPDOWN": ("stream_leader_stepdown", "stream", Cluster._step_down),
     "STREAM.NAMES": ("stream_names", "meta", Cluster._names),
     "STREAM.LIST": ("stream_list", "meta", Cluster._list),
     "STREAM.INFO": ("stream_info", "stream", Cluster._info),

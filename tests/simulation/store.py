@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 Tokens = tuple[str, ...]
+LIMITS = frozenset({"max_msgs", "max_msgs_per_subject", "max_bytes"})
+"""Why messages are removed without anything being written: a server that begins looks at its limits again."""
 
 
 def tokens_match(pattern: Tokens, subject: Tokens) -> bool:
@@ -75,6 +79,7 @@ class Publication(NamedTuple):
     time: int
     message_id: str
     rollup: str = ""
+    increment: int | None = None  # that of a counter
 
 
 class Durable:
@@ -95,6 +100,19 @@ def filters_of(config: dict[str, Any]) -> list[str]:
     return [config["filter_subject"]] if config.get("filter_subject") else []
 
 
+def id_of(header: bytes) -> str:
+    """Return the id that a message's header names."""
+    for line in header.split(b"\r\n"):
+        if line.startswith(b"Nats-Msg-Id:"):
+            return line.partition(b":")[2].strip().decode()
+    return ""
+
+
+def counted(value: int) -> bytes:
+    """Return the payload of a message of a counter that has reached a value."""
+    return json.dumps({"val": str(value)}, separators=(",", ":")).encode()
+
+
 class Store:
     """The state of a stream after some operations; ``notice`` is told of each message that it removes."""
 
@@ -107,10 +125,13 @@ class Store:
         self.last_time = 0
         self.last_id = ""
         self.bytes = 0
-        self.ids: dict[str, tuple[int, int]] = {}
+        self.ids: dict[str, int] = {}  # with the sequences of their messages
+        self.noted: deque[tuple[str, int]] = deque()  # ids in the order in which they were noted, with their times
         self.subjects: dict[str, list[int]] = {}
         self.durables: dict[str, Durable] = {}
         self.removed: dict[int, str] = {}  # why
+        self.limited: dict[int, Stored] = {}  # removed by limits, of which nothing is written: they are still on disk
+        self.written = False  # whether anything was since the server ended in order
         self.changes = 0  # counts what takes messages away
         # Bytes that a server counts for a message, and for a header block, beside what they hold:
         self._overhead = (16, 0) if config.get("storage") == "memory" else (30, 4)
@@ -126,14 +147,12 @@ class Store:
         return one + len(subject) + (block + len(header) if header else 0) + len(payload)
 
     def add(self, publication: Publication, entry: Any) -> int:
-        """Store a message; return its sequence, 0 when its id is known and it is not stored."""
-        known = self.known(publication.message_id, publication.time)
-        if known:
-            return 0
+        """Store a message, and return its sequence: whether its id is known the leader has looked before."""
         self.last += 1
-        message = Stored(
-            self.last, publication.subject, publication.header, publication.payload, publication.time, entry
-        )
+        payload = publication.payload
+        if publication.increment is not None:
+            payload = counted(self.value(publication.subject) + publication.increment)
+        message = Stored(self.last, publication.subject, publication.header, payload, publication.time, entry)
         if publication.rollup:
             pattern = publication.subject if publication.rollup == "sub" else ">"
             match = matcher([pattern])
@@ -142,7 +161,7 @@ class Store:
         self.put(message)
         self.last_id = publication.message_id
         if publication.message_id:
-            self.ids[publication.message_id] = (self.last, publication.time)
+            self._note(publication.message_id, self.last, publication.time)
         self.limit()
         if self.config.get("retention") == "interest" and not any(
             durable.match(message.subject) for durable in self.durables.values()
@@ -157,15 +176,91 @@ class Store:
         if len(self.messages) == 1:
             self.first = self.last
         self.last_time = message.time
+        self.written = True
         self.bytes += self.size(message.subject, message.header, message.payload)
         self.subjects.setdefault(message.subject, []).append(self.last)
 
-    def known(self, message_id: str, now: int) -> int:
-        """Return the sequence of the message that has an id within the window; 0 when there is none."""
-        if not message_id:
-            return 0
-        found = self.ids.get(message_id)
-        return found[0] if found and now - found[1] < self.config["duplicate_window"] else 0
+    def known(self, message_id: str) -> int:
+        """Return the sequence of the message that had an id; 0 when it is not known."""
+        return self.ids.get(message_id, 0) if message_id else 0
+
+    def _note(self, message_id: str, sequence: int, time: int) -> None:
+        self.ids[message_id] = sequence
+        self.noted.append((message_id, time))
+
+    def expire_ids(self, now: int) -> int:
+        """Forget the ids that are older than the window, up to one that is not; return how long that will last.
+
+        An id that was noted twice is forgotten with the first note.
+        """
+        window: int = self.config["duplicate_window"]
+        while self.noted:
+            message_id, time = self.noted[0]
+            if now - time < window:
+                return window - (now - time)
+            self.noted.popleft()
+            self.ids.pop(message_id, None)
+        return window
+
+    def remember(self, now: int) -> None:
+        """Know the ids of messages that are there and no others, as a server that begins.
+
+        It looks from the first message on that is not older than the window.
+        """
+        self.ids, self.noted = {}, deque()
+        since = now - self.config["duplicate_window"]
+        young = False
+        for message in self.messages.values():
+            young = young or message.time >= since
+            if young and (message_id := id_of(message.header)):
+                self._note(message_id, message.sequence, message.time)
+        last = self.messages.get(self.last)
+        self.last_id = id_of(last.header) if last is not None else ""
+
+    def restored(self, old: bool) -> None:
+        """Be what a server makes of a backup: it holds what was there, and knows no id; old ones look for ids."""
+        self.ids, self.noted = {}, deque()
+        if not old:
+            self.limited = {}
+            self.last_time = self.last_time if self.messages else 0
+
+    def begin(self, in_order: bool) -> None:
+        """Be what a server has that begins, and has ended in order or not.
+
+        One that was killed reads all from its disk, and looks at its limits anew: what they had removed may come back,
+        and take the place of what they had not.
+        """
+        if not in_order and self.written and self.limited:
+            self._come_back()
+        self.configure(self.config)
+        self.written = self.written and not in_order
+
+    def _come_back(self) -> None:
+        there = {**self.messages, **self.limited}
+        self.messages, self.subjects, self.bytes, self.limited = {}, {}, 0, {}
+        for sequence in sorted(there):
+            message = there[sequence]
+            self.messages[sequence] = message
+            self.bytes += self.size(message.subject, message.header, message.payload)
+            self.subjects.setdefault(message.subject, []).append(sequence)
+            self.removed.pop(sequence, None)
+        self._move_first()
+        self.changes += 1
+
+    def value(self, subject: str) -> int:
+        """Return what a counter has reached."""
+        found = self.subjects.get(subject)
+        return int(json.loads(self.messages[found[-1]].payload)["val"]) if found else 0
+
+    def configure(self, config: dict[str, Any], old: bool = False) -> None:
+        """Take another configuration, and remove what its limits leave no place for; of a subject old servers
+        do so with its next message, or when they begin."""
+        self.config = config
+        self._limit_all()
+        most = config.get("max_msgs_per_subject", -1)
+        for subject in list(self.subjects) if most > 0 and not old else ():
+            for sequence in self.subjects[subject][:-most]:
+                self.remove(sequence, "max_msgs_per_subject")
 
     def limit(self) -> None:
         """Remove what the limits leave no place for."""
@@ -175,6 +270,10 @@ class Store:
             of_subject = self.subjects[self.messages[self.last].subject]
             while len(of_subject) > most:
                 self.remove(of_subject[0], "max_msgs_per_subject")
+        self._limit_all()
+
+    def _limit_all(self) -> None:
+        config = self.config
         most = config.get("max_msgs", -1)
         while 0 < most < len(self.messages):
             self.remove(self.first, "max_msgs")
@@ -196,8 +295,11 @@ class Store:
             return False
         self.bytes -= self.size(message.subject, message.header, message.payload)
         self.removed[sequence] = why
+        if why in LIMITS:
+            self.limited[sequence] = message
         self._notice(message)
         self.changes += 1
+        self.written = True
         of_subject = self.subjects[message.subject]
         of_subject.remove(sequence)
         if not of_subject:
@@ -208,6 +310,8 @@ class Store:
 
     def _move_first(self) -> None:
         self.first = next(iter(self.messages), self.last + 1)
+        if not self.messages:
+            self.limited = {}  # with the file that held them
 
     def purge(self, body: dict[str, Any]) -> int:
         """Remove messages as STREAM.PURGE says; return how many."""
@@ -220,6 +324,9 @@ class Store:
             chosen = chosen[: -body["keep"]]
         for sequence in chosen:
             self.remove(sequence, "purge")
+        if not filtered:
+            least = self.first if body.get("seq") or body.get("keep") else self.last + 1
+            self.limited = {s: m for s, m in self.limited.items() if s >= least}
         if not filtered and not body.get("keep"):
             if not body.get("seq"):
                 self.first = self.last + 1

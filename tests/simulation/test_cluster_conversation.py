@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers import Cluster
 from tests.simulation.conversation import Line, SocketLine, Transcript, steps_in_cluster, transcript
-from tests.simulation.line import ModelLine
+from tests.simulation.line import ModelSite
 
 MODEL = "2.15.1"
 
@@ -40,7 +40,7 @@ def ask(line: Line, operation: str, **body: object) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cluster_and_its_model_answer_alike(cluster: Cluster, seed: int) -> None:
     port = cluster.servers[0].port
-    model = hold(ModelLine(MODEL, 3), seed)
+    model = hold(ModelSite(MODEL, 3).line(), seed)
     for one, other in zip(hold(SocketLine(port), seed, model), model, strict=True):
         assert one == other
         assert "and that was not all that is due" not in one[1]
@@ -51,7 +51,7 @@ def test_a_replicated_stream_is_described_alike(cluster: Cluster, unique: str) -
     port = cluster.servers[0].port
     config = {"name": unique, "subjects": [unique], "num_replicas": 3}
     real = ask(SocketLine(port), f"STREAM.CREATE.{unique}", **config)["cluster"]
-    model = ask(ModelLine(MODEL, 3), f"STREAM.CREATE.{unique}", **config)["cluster"]
+    model = ask(ModelSite(MODEL, 3).line(), f"STREAM.CREATE.{unique}", **config)["cluster"]
     assert isinstance(real, dict)
     assert isinstance(model, dict)
     assert set(model) <= set(real)

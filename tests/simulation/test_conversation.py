@@ -27,7 +27,7 @@ from tests.simulation.conversation import (
     steps_with_mirror,
     transcript,
 )
-from tests.simulation.line import ModelLine
+from tests.simulation.line import ModelLine, ModelSite
 
 SEEDS = range(30)
 QUICK = (1, 2, 3, 4, 7, 11, 14, 22)
@@ -51,7 +51,7 @@ def real() -> Iterator[Callable[[str], Partner]]:
 
         def partner(name: str) -> Partner:
             if name.startswith("model "):
-                return lambda: ModelLine(name.removeprefix("model "))
+                return ModelSite(name.removeprefix("model ")).line
             if "2.11" in name and not OLDER_BINARY.exists():
                 pytest.skip("needs nats-server 2.11")
             if name not in servers:
@@ -76,7 +76,7 @@ def hold(
 ) -> Transcript:
     """Hold a conversation, which is expected to bring what the model says."""
     said = made(seed, version)
-    model, line = ModelLine("2.15.1" if version == NEWEST else "2.11.11"), partner()
+    model, line = ModelSite("2.15.1" if version == NEWEST else "2.11.11").line(), partner()
     try:
         return transcript(line, seed, said, None if isinstance(line, ModelLine) else transcript(model, seed, said))
     finally:

@@ -1,0 +1,77 @@
+"""A real server and the model know the same after an upheaval: see :mod:`tests.simulation.upheavals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.servers import IN_DOCKER
+from tests.simulation.upheavals import SERVERS, ModelPlace, Move, RealPlace, differs, moves, play, real_place
+
+NEWEST = SERVERS["2.15"]
+QUICK = range(1, 6)
+"""Histories in which all that may happen to a server alone happens."""
+OTHERS = ("2.12", "2.14")
+_LONG = pytest.mark.long("tests/simulation/*", races="what a server does a moment after it has answered")
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[Any]:
+    """Return ways to real servers, which are started once: by version, and whether it is a cluster, or has a clock."""
+    if IN_DOCKER:
+        pytest.skip("needs servers that can be killed")
+    with ExitStack() as stack:
+        known: dict[tuple[str, bool, bool], RealPlace] = {}
+
+        def place(version: str, cluster: bool = False, clock: bool = False) -> RealPlace:
+            key = version, cluster, clock
+            if key not in known:
+                known[key] = stack.enter_context(real_place(*key))
+            return known[key]
+
+        yield place
+
+
+def compare(site: RealPlace, history: list[Move], version: str, servers: int = 1) -> None:
+    expected = play(ModelPlace(version, servers), history)
+    assert differs(play(site, history, expected), expected) == ""
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_a_server_knows_after_an_upheaval_what_its_model_knows(places: Any, seed: int) -> None:
+    compare(places(NEWEST), moves(seed, NEWEST), NEWEST)
+
+
+@_LONG
+@pytest.mark.parametrize("seed", range(6, 12))
+@pytest.mark.parametrize("server", OTHERS)
+def test_an_older_server_knows_what_its_model_knows(places: Any, server: str, seed: int) -> None:
+    version = SERVERS[server]
+    compare(places(version), moves(seed, version), version)
+
+
+@_LONG
+@pytest.mark.parametrize("seed", range(6))
+def test_a_server_whose_clock_is_stepped_knows_what_its_model_knows(places: Any, seed: int) -> None:
+    compare(places(NEWEST, clock=True), moves(seed, NEWEST, clock=True), NEWEST)
+
+
+@_LONG
+@pytest.mark.parametrize("seed", range(3))
+def test_ids_expire_for_a_server_and_its_model_alike(places: Any, seed: int) -> None:
+    compare(places(NEWEST), moves(seed, NEWEST, slow=True), NEWEST)
+
+
+@_LONG
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cluster_knows_after_an_upheaval_what_its_model_knows(places: Any, seed: int) -> None:
+    history = moves(seed, NEWEST, replicas=(1, 3)[seed % 2], cluster=True)
+    compare(places(NEWEST, cluster=True), history, NEWEST, 3)
+
+
+def test_the_quick_histories_have_all_that_may_happen_to_a_server_alone() -> None:
+    happens = {move.what for seed in QUICK for move in moves(seed, NEWEST)}
+    assert happens >= {"restart", "kill", "back up", "restore", "edit", "purge", "delete", "consume", "publish", "look"}

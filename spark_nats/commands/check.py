@@ -28,9 +28,10 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.copying import copies, in_words, not_copied
 from spark_nats.jetstream.consuming.durables import check_direct, check_releasable
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.listing import list_streams
+from spark_nats.jetstream.listing import all_consumers, list_streams
 from spark_nats.jetstream.matching import matching_names, unmatched_filters
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import stream_info
@@ -241,7 +242,14 @@ class _Check:
                 subjects = self._subjects or (known.subjects if known else ())
                 retention, by_pattern = known.retention if known else LIMITS, self._pattern is not None
                 needs = needs_of_stream(
-                    self._prefix, name, retention, subjects, self._state_bucket, state is not None, by_pattern
+                    self._prefix,
+                    name,
+                    retention,
+                    subjects,
+                    self._state_bucket,
+                    state is not None,
+                    by_pattern,
+                    is_shared=known is not None and known.consumers > 1,
                 )
             abilities = tuple(
                 rights.ability(
@@ -260,7 +268,7 @@ class _Check:
             misses = [
                 f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
-            warnings = [*_risks(known, state), *misses]
+            warnings = [*_risks(known, state), *self._waits(known), *misses]
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -282,6 +290,21 @@ class _Check:
             warnings=tuple(warnings),
             abilities=abilities,
         )
+
+    def _waits(self, stream: StreamInfo) -> list[str]:
+        """Describe which streams copy a work queue or an interest stream, and what it keeps for them."""
+        if stream.retention == LIMITS or not stream.consumers:
+            return []
+        listed = _answer(lambda: all_consumers(self._js, stream.name))
+        if isinstance(listed, NatsError):  # the user may not ask
+            return []
+        left = {in_words(each): not_copied(each) for each in listed if copies(each)}
+        return [
+            f"it keeps {'messages' if count is None else f'{count:,} messages'} until {whom} has them, also those that "
+            "are processed"
+            for whom, count in left.items()
+            if count != 0
+        ]
 
 
 def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:

@@ -35,6 +35,7 @@ def needs_of_stream(
     bucket: str,
     bucket_exists: bool,
     by_pattern: bool,
+    is_shared: bool,
 ) -> dict[str, tuple[str, ...]]:
     """Return the subjects that a user must be allowed to publish to, for each activity with a stream.
 
@@ -46,6 +47,7 @@ def needs_of_stream(
         bucket: name of the KV bucket for ``deduplicate=exact``.
         bucket_exists: whether that bucket exists; otherwise it has to be created.
         by_pattern: whether the stream is read because its name matches a pattern.
+        is_shared: whether the stream has several consumers.
     """
     api = partial(_api, prefix)
     state_stream = stream_of(bucket)
@@ -58,7 +60,8 @@ def needs_of_stream(
     peeked = (stream_info, api(Api.DIRECT_GET, stream), api(Api.MESSAGE_GET, stream))
     publish: dict[str, tuple[str, ...]] = {READ: (stream_info, *reading)}
     if retention == WORK_QUEUE:
-        claimed = (*holding, api(Api.CONSUMER_CREATE, stream, "*"), api(Api.STREAM_PURGE, stream))
+        others = (api(Api.CONSUMER_LIST, stream),) if is_shared else ()
+        claimed = (*holding, api(Api.CONSUMER_CREATE, stream, "*"), api(Api.STREAM_PURGE, stream), *others)
         publish |= {CONSUME: (*peeked, *claimed), PEEK: peeked}
     else:
         publish[CONSUME] = (stream_info, *reading, *holding, api(Api.CONSUMER_RESET, stream, "*"))
@@ -109,6 +112,7 @@ _HARMLESS = (
     Api.DIRECT_GET,
     Api.CONSUMER_CREATE,
     Api.CONSUMER_INFO,
+    Api.CONSUMER_LIST,
     Api.CONSUMER_NEXT,
     Api.CONSUMER_RESET,
     Api.CONSUMER_DELETE,

@@ -95,6 +95,15 @@ QUEUE_HAS_CONSUMER = Condition(
     "[NATS_QUEUE_HAS_CONSUMER] {what} cannot be created: a work queue has one consumer for each subject, and "
     "{subjects} belong to {rivals} ({reason}, {err_code}); read other subjects, or delete the other consumer"
 )
+RELEASE_WAITS = Condition(
+    "[NATS_RELEASE_WAITS] work queue {stream!r}: the query has processed the messages before sequence {end}, but those "
+    "from {first} on stay until {whom} has them too; if it never comes back, delete it (nats consumer rm {stream} "
+    "{consumer})"
+)
+CONSUMERS_NOT_LISTED = passing(
+    "[NATS_CONSUMERS_NOT_LISTED] stream {stream!r} has {consumers} consumers, of which {listed} are listed: what the "
+    "others still need is unknown"
+)
 NO_PLACE_FOR_DURABLE = Condition(
     "[NATS_NO_PLACE_FOR_DURABLE] {what} cannot be created: the stream already has its maximum number of consumers "
     "({limit}) ({reason}, {err_code}); raise the limit, or delete one"

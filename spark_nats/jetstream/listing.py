@@ -54,8 +54,8 @@ def all_streams(js: JetStream, timeout: float | None = None, most: float = math.
     return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=most).values())
 
 
-def all_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list[Listed]:
-    """Return all consumers of a stream; ``first`` is the answer to the request for the first page."""
+def all_consumers(js: JetStream, stream: str, first: dict[str, Any] | None = None) -> list[Listed]:
+    """Return all consumers of a stream; ``first`` is the answer to the request for the first page, if it was asked."""
     what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
     return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first).values())
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.protocol.documents import integer_at, positive_at, string_at, text_at
+from spark_nats.protocol.documents import integer_at, positive_at, printable, string_at, text_at
 
 INACTIVE_THRESHOLD = 60_000_000_000
 """Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
@@ -97,6 +97,23 @@ def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
     if isinstance(several, list) and several:
         return tuple(map(str, several))
     return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
+
+
+def copier_of(config: dict[str, Any]) -> str:
+    """Return in words the stream for which a consumer copies, as its source or its mirror does; empty for others.
+
+    Servers create such a consumer since nats-server 2.14, with the stream's name in its metadata.
+    """
+    for kind in ("src", "mirror"):
+        stream, domain = (text_at(config, "metadata", f"_nats.{kind}.{what}") for what in ("stream", "domain"))
+        if stream:
+            return f"stream {printable(stream)!r}" + (f" in domain {printable(domain)!r}" if domain else "")
+    return ""
+
+
+def is_of(entry: Any, stream: str) -> bool:
+    """Tell whether an entry of a list describes a consumer of a stream; an offline consumer does not name its own."""
+    return text_at(entry, "stream_name") in (stream, None)
 
 
 def name_in(entry: Any) -> str:

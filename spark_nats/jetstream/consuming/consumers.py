@@ -11,6 +11,7 @@ from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, SERVER_TOO_OLD, WAITS_FOR_PLACE
 from spark_nats.errors import JetStreamError, NatsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
+from spark_nats.jetstream.listing import Listed, all_consumers
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
@@ -18,6 +19,7 @@ from spark_nats.protocol.consumers import (
     consumer_in,
     creation,
     ephemeral_config,
+    is_of,
     moved_consumer_in,
     shorten,
 )
@@ -41,12 +43,25 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
     Raises:
         NatsError: the request failed.
     """
-    try:
-        return _ask(js, Request(Api.CONSUMER_INFO, (stream, name)))
-    except JetStreamError as error:
-        if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
-            raise
-        return None
+    request = Request(Api.CONSUMER_INFO, (stream, name))
+    return _existing(request, js.request_all([request])[0])
+
+
+def consumer_among_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
+    """Return what :func:`consumer_info` does, and all consumers of the stream; up to 256 take no further round trip.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    requests = [Request(Api.CONSUMER_INFO, (stream, name)), Request(Api.CONSUMER_LIST, (stream,), {"offset": 0})]
+    one, first = js.request_all(requests)
+    if isinstance(first, NatsError):
+        raise first
+    listed = all_consumers(js, stream, first)
+    with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
+        if not all(is_of(each.entry, stream) for each in listed):
+            raise ValueError("it is about a consumer of another stream")
+    return _existing(requests[0], one), listed
 
 
 def move_consumer(
@@ -160,6 +175,15 @@ def _ask(js: JetStream, request: Request) -> ConsumerInfo:
 def _request(stream: str, config: dict[str, Any]) -> Request:
     name = f"spark-nats-{clock.token(6)}"
     return Request(Api.CONSUMER_CREATE, (stream, name), creation(stream, {"name": name, **config}))
+
+
+def _existing(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerInfo | None:
+    """Return the state of a consumer in an answer; None where it reports that there is none."""
+    if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.CONSUMER_NOT_FOUND:
+        return None
+    if isinstance(answer, NatsError):
+        raise answer
+    return _parsed(request, answer)
 
 
 def _parsed(request: Request, answer: dict[str, Any]) -> ConsumerInfo:

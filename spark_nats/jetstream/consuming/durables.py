@@ -3,7 +3,8 @@
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
-messages. On other streams, moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
+messages; it leaves what a stream that copies the queue still needs (:mod:`.copying`). On other streams, moving the
+consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
 One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
 run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
@@ -19,21 +20,30 @@ from typing import Any
 from spark_nats import clock
 from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
-from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
+from spark_nats.errors import (
+    ConsumerConflictError,
+    JetStreamError,
+    NatsError,
+    PermissionsError,
+    ProtocolError,
+    UnsupportedStreamError,
+)
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     PLACE_LIMIT,
     configure_durable,
+    consumer_among_all,
     consumer_info,
     move_consumer,
     too_old,
 )
+from spark_nats.jetstream.consuming.copying import Needed, copies, overlapping, still_needed
+from spark_nats.jetstream.listing import Listed, all_consumers
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.consumers import ConsumerInfo, durable_config, filters_of, max_inactivity, not_ours
-from spark_nats.protocol.subjects import overlap
+from spark_nats.protocol.consumers import ConsumerInfo, durable_config, max_inactivity, not_ours
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +51,10 @@ OWNER = "spark-nats-owner"  # key in the metadata of a durable for the run that 
 NEW = "spark-nats-new"
 """Key in the metadata of a durable that had to be created, until the reader has reported what its absence means. A run
 that ends with that report, or before it, leaves the key to the next run."""
-LOOK_INTERVAL = 5.0  # seconds between two checks of a durable from which nothing is released
+LOOK_INTERVAL = 5.0
+"""Seconds between two checks of a durable from which nothing is released, and between two attempts at a release that
+waits for another consumer."""
+STUCK = 60.0  # seconds without progress after which it is a warning that another consumer holds up a release
 STEP = 100_000  # maximum sequences, of about 5 µs each, of a filtered purge or of a move on an interest stream
 _RESET_LEVEL = 4  # API level of nats-server 2.14
 _MAX_SHOWN = 3
@@ -71,6 +84,7 @@ class DurableHandle:
         self._created: str | None = None  # creation time of the stream where the run owns the durable; None: nowhere
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._released = 0  # everything before this sequence is known to be released
+        self._waits = _Waits()
         self._looked = 0.0
         self._view = StreamView(patience)
 
@@ -97,7 +111,7 @@ class DurableHandle:
             return
         self.retention = info.retention
         check_releasable(js, info)
-        found = self._find(js)
+        found, _ = self._find(js)
         if found is None:
             found = self._make(js)
         else:
@@ -136,14 +150,21 @@ class DurableHandle:
             return None
         return conditions.DURABLE_DELETED(what=self._what)
 
-    def _find(self, js: JetStream) -> ConsumerInfo | None:
-        """Return the server's state of the durable; None when there is none (confirmed, if this run has owned it)."""
-        found = consumer_info(js, self._stream, self.name)
+    def _find(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+        """Return the server's state of the durable; None when there is none (confirmed, if this run has owned it).
+
+        All consumers of the stream come with it if they are asked for.
+        """
+        found, listed = (
+            consumer_among_all(js, self._stream, self.name)
+            if with_all
+            else (consumer_info(js, self._stream, self.name), [])
+        )
         if found is not None:
             self._view.clear(self.name)
         elif self._was_held:
             self._view.confirm(js, self.name, f"{self._what} does not exist any more")
-        return found
+        return found, listed
 
     def _make(self, js: JetStream) -> ConsumerInfo:
         metadata = {OWNER: self._owner, NEW: "true"}
@@ -186,15 +207,13 @@ class DurableHandle:
     def _rivals(self, js: JetStream) -> str:
         """Name the consumers whose subjects overlap with ours, as far as the user may list them."""
         try:
-            answer = js.request(Api.CONSUMER_LIST, self._stream)
-            names = [each["name"] for each in answer["consumers"] if self._overlaps(filters_of(each["config"]))]
-        except (PermissionsError, JetStreamError, AttributeError, KeyError, TypeError):
+            listed = all_consumers(js, self._stream)
+        except (PermissionsError, JetStreamError, ProtocolError):
             return "another one"
-        shown = ", ".join(repr(str(name)) for name in names[:_MAX_SHOWN])
+        # A stream that copies takes no subjects away from others.
+        names = [each.name for each in overlapping(listed, self.name, self._filters) if not copies(each)]
+        shown = ", ".join(map(repr, names[:_MAX_SHOWN]))
         return (shown + " and others" if len(names) > _MAX_SHOWN else shown) or "another one"
-
-    def _overlaps(self, filters: tuple[str, ...]) -> bool:
-        return any(overlap(one, other) for one in self._filters or (">",) for other in filters or (">",))
 
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
@@ -216,32 +235,42 @@ class DurableHandle:
         if clock.monotonic() - self._looked > LOOK_INTERVAL:
             self._look(js)
 
-    def _look(self, js: JetStream) -> ConsumerInfo | None:
-        """Return the server's state of our durable; None when another client has deleted it."""
+    def _look(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+        """Return what :meth:`_find` does; there is no durable when another client has deleted it."""
         self._looked = clock.monotonic()
-        found = self._find(js)
+        found, listed = self._find(js, with_all)
         if found is None:
             self.note_unowned()
-            return None
+            return None, listed
         if found.metadata.get(OWNER) != self._owner:
             raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._what))
         self._check_unused(found)
-        return found
+        return found, listed
 
     def released(self, end: int) -> bool:
-        """Tell whether all before a sequence is known to be released, or the run owns no durable on that stream."""
-        return end <= max(self._released, 1) or self._created is None
+        """Tell whether all before a sequence is released as far as is known, or the run owns no durable on that stream.
+
+        For a while, that includes what cannot be released yet because another consumer needs it.
+        """
+        return end <= max(self._released, 1) or self._created is None or self._waits.rests(end)
 
     def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
         """Release all messages before a sequence; none if it lies beyond the stream's end, or the durable is gone.
+
+        A work queue keeps those that a stream which sources or mirrors it has still to copy: the next release of that
+        sequence comes back to them.
 
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
         if self.released(end) or end > info.last_sequence + 1:
             return
-        found = self._look(js)
+        is_shared = self.retention == WORK_QUEUE and info.consumers > 1
+        found, listed = self._look(js, with_all=is_shared)
         if found is None:
             return
+        if is_shared and (needed := still_needed(js, info, listed, self.name, self._filters, end)):
+            self._waits.note(info.name, needed, end)
+            end = needed.sequence
         if self.retention == WORK_QUEUE:
             self._purge(js, max(info.first_sequence, self._released), end)
         else:
@@ -285,9 +314,39 @@ class DurableHandle:
         """
         for end in range(start + STEP, target, STEP):
             yield end
-            if self._look(js) is None:
+            if self._look(js)[0] is None:
                 return
         yield target
+
+
+class _Waits:
+    """What a release waits for, as far as that has to be logged and asked for again."""
+
+    def __init__(self) -> None:
+        self._end = 0  # the sequence before which messages were to be released
+        self._rests_until = 0.0
+        self._needed: Needed | None = None
+        self._since = 0.0  # when that was found first
+        self._told = set[tuple[str, int]]()  # consumers, and levels of the log
+
+    def rests(self, end: int) -> bool:
+        """Tell whether it is too early to try the release of all before a sequence again."""
+        return end == self._end and clock.monotonic() < self._rests_until
+
+    def note(self, stream: str, needed: Needed, end: int) -> None:
+        """Note that a message before ``end`` is still needed; log it once, and once more after a while."""
+        now = clock.monotonic()
+        self._end, self._rests_until = end, now + LOOK_INTERVAL
+        if needed != self._needed:
+            self._needed, self._since = needed, now
+            self._told.discard((needed.consumer, logging.WARNING))
+        level = logging.WARNING if now - self._since >= STUCK else logging.INFO
+        if (needed.consumer, level) not in self._told:
+            self._told.add((needed.consumer, level))
+            text = conditions.RELEASE_WAITS(
+                stream=stream, first=needed.sequence, end=end, whom=needed.whom, consumer=needed.consumer
+            )
+            logger.log(level, text.with_code)
 
 
 def check_releasable(js: JetStream, info: StreamInfo) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from spark_nats.jetstream.listing import Listed
 from spark_nats.jetstream.streams import leader_in, state_in
 from spark_nats.protocol import documents
-from spark_nats.protocol.consumers import filters_of
+from spark_nats.protocol.consumers import filters_of, is_of
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import name_violation
 
@@ -93,7 +93,7 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     config = entry.get("config")
     if not isinstance(config, dict):
         raise ValueError("a 'config' is no object")
-    if documents.text_at(entry, "stream_name") not in (stream, None):  # an offline consumer omits it
+    if not is_of(entry, stream):
         raise ValueError("it lists a consumer of another stream")
     row = {
         "stream": stream,

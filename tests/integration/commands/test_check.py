@@ -742,3 +742,23 @@ def test_only_sections_with_options_for_writing_are_listed_for_writing(capsys: p
     titles = {section.splitlines()[0] for section in capsys.readouterr().out.strip().split("\n\n")}
     assert "Writing" in titles
     assert "Work queues and interest streams" not in titles
+
+
+@pytest.mark.promise("queues#copied")
+def test_what_a_queue_keeps_for_a_stream_that_copies_it_is_said(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"], retention="workqueue", allow_direct=True)
+    log = f"{unique}_LOG"
+    nats_py.create_stream(log, [], sources=[{"name": unique}], max_msgs=3, discard="new")
+    wait_until(lambda: nats_py.consumers(unique))
+    (name,) = nats_py.consumers(unique)
+
+    def warnings() -> list[str]:
+        (stream,) = check(nats_server, "--stream", unique, "--json").report["streams"]
+        return [each for each in stream["warnings"] if "copie" in each or "keeps" in each]
+
+    assert warnings() == []
+    nats_py.store(f"{unique}.a", range(10))
+    line = f"it keeps 10 messages until consumer {name!r} of stream {log!r} has them, also those that are processed"
+    wait_until(lambda: warnings() == [line])

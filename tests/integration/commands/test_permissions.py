@@ -62,6 +62,7 @@ CONSUME_QUEUE = [
     "$JS.API.STREAM.MSG.GET.ORDERS",
     "$JS.API.STREAM.PURGE.ORDERS",
 ]
+SHARE = ["$JS.API.CONSUMER.LIST.ORDERS"]
 PEEK = ["$JS.API.STREAM.INFO.ORDERS", "$JS.API.DIRECT.GET.ORDERS", "$JS.API.STREAM.MSG.GET.ORDERS"]
 WRITE = ["$JS.API.STREAM.INFO.ORDERS", "orders.>"]
 READ_BACK = READ[1:]
@@ -107,7 +108,7 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *SMALL, *MOVE, *BEGIN, *PROGRESS, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *MOVE, *BEGIN, *PROGRESS, *CONSUME, *CONSUME_QUEUE, *SHARE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     bad = [subject for subject in listed if "BAD" in subject.split(".")[1:] or subject.startswith("bad.")]

@@ -34,7 +34,7 @@ REASONS = {
             "NO_LEADER LEADER_ALONE LOSS_DOUBTFUL STOPPED_DELIVERING NO_MOMENT NO_CONSUMER_AT_LEADER"
         ),
         "somebody else changes it at this moment": (
-            "LISTING_CHANGES KEYS_MOVE_ON DURABLE_JUST_MADE DURABLE_JUST_DELETED"
+            "LISTING_CHANGES KEYS_MOVE_ON DURABLE_JUST_MADE DURABLE_JUST_DELETED CONSUMERS_NOT_LISTED"
         ),
         "the one that is asked may come first the next time": "ANSWERED_BY_ANOTHER ANSWERED_ELSEWHERE",
     },

@@ -122,7 +122,8 @@ class _Spelling(NamedTuple):
     name: bytes  # up to where the stream is named
     beginning: bytes  # the same, up to the sequence
     words: list[tuple[int, np.uint64]]
-    others: list[bytes]  # how the acknowledgements of a stream of this name in other domains begin
+    own: bytes  # up to where the domain is named, also where it is empty
+    others: list[bytes]  # how the acknowledgements of a stream of this name in any domain begin, but the plain ones
 
     @classmethod
     def of(cls, stream: str, domain: str, space: str) -> _Spelling:
@@ -130,7 +131,9 @@ class _Spelling(NamedTuple):
         name = f'{{"stream":"{stream}",{space}'
         others = [f'{name}"domain":"', f'{name}"seq":'] if domain else [f'{name}"domain":"']
         beginning = f'{name}"domain":"{domain}",{space}"seq":' if domain else f'{name}"seq":'
-        return cls(name.encode(), beginning.encode(), words_of(beginning.encode()), [each.encode() for each in others])
+        own = f'{name}"domain":"{domain}"'
+        words = words_of(beginning.encode())
+        return cls(name.encode(), beginning.encode(), words, own.encode(), [each.encode() for each in others])
 
 
 class PublishAcks:
@@ -195,10 +198,18 @@ class PublishAcks:
         return None if stored else _of_somebody_else(payload, Verdict.REJECTED)
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
-        """Return the refusals, by index of the answer; every other answer acknowledges its message."""
+        """Return the refusals, by index of the answer; every other answer acknowledges its message.
+
+        All acknowledgements of streams in other domains have the refusal of the first one.
+        """
         spelling = self._spelling(answers)
         plain = _begin_with(answers, spelling.beginning, spelling.words)
-        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~plain).tolist()}
+        if plain.all():
+            return {}
+        elsewhere = self.elsewhere(answers)
+        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~plain & ~elsewhere).tolist()}
+        if elsewhere.any():
+            found |= dict.fromkeys(np.flatnonzero(elsewhere).tolist(), self.refusal(answers, int(np.argmax(elsewhere))))
         return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def elsewhere(self, answers: Messages) -> Mask:
@@ -207,7 +218,7 @@ class PublishAcks:
         found = np.zeros(len(answers), np.bool_)
         for beginning in spelling.others:
             found |= _begin_with(answers, beginning, words_of(beginning))
-        return found & ~_begin_with(answers, spelling.beginning, spelling.words)
+        return found & ~_begin_with(answers, spelling.own, words_of(spelling.own)) if found.any() else found
 
     def sequence(self, answers: Messages, i: int) -> int:
         """Return the sequence in an answer, whatever stream it names; 0 if the answer has none."""

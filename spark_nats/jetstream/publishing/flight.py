@@ -187,7 +187,7 @@ class Flight:
         news[news] = self._statuses[numbers[news] - self._base] == _OPEN
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
-        if self._elsewhere:
+        if self._elsewhere and (refusals or self.refused):
             self._open_acknowledged(numbers, stored, news)
         for i, refusal in refusals.items():
             if news[i] and refusal.verdict is Verdict.STRANGER:

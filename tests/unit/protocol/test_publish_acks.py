@@ -104,13 +104,17 @@ def test_an_acknowledgement_of_another_domain_stores_nothing(
     assert [stored_by(found.payload_at(i), "S", domain) == 0 for i in range(len(said))] == others
 
 
-def test_a_refusal_for_another_domain_names_it() -> None:
-    found = answers(ack("S", "leaf", 1), ack("S", "", 1), ack("OTHER", "leaf", 1))
-    assert [each.reason for each in PublishAcks("S", "hub").refusals(found).values()] == [
-        "stream 'S' in domain 'leaf' answers on it too",
-        "stream 'S' outside any domain answers on it too",
-        "stream 'OTHER' in domain 'leaf' answers on it too",
-    ]
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (ack("S", "leaf", 1), "stream 'S' in domain 'leaf'"),
+        (ack("S", "", 1), "stream 'S' outside any domain"),
+        (ack("OTHER", "leaf", 1), "stream 'OTHER' in domain 'leaf'"),
+    ],
+)
+def test_an_answer_of_another_domain_is_named(answer: bytes, named: str) -> None:
+    (refusal,) = PublishAcks("S", "hub").refusals(answers(answer)).values()
+    assert refusal == Refusal(f"{named} answers on it too", Verdict.STRANGER)
 
 
 @pytest.mark.parametrize(

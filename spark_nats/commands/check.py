@@ -285,7 +285,7 @@ class _Check:
             replicas=known.replicas,
             persist_mode=known.persist_mode,
             duplicate_window=known.duplicate_window,
-            outlasts=known.still_knows_ids(self._retry_timeout),
+            outlasts=self._retry_timeout < known.id_lifetime,
             max_age=known.max_age,
             warnings=tuple(warnings),
             abilities=abilities,

@@ -269,6 +269,14 @@ ROWS_NOT_TAKEN = Condition("[NATS_ROWS_NOT_TAKEN] stream {stream} does not accep
 ROWS_SENT_AGAIN = Condition(
     "[NATS_ROWS_SENT_AGAIN] stream {stream}: it is unknown which of {rows} rows are stored; they are sent again"
 )
+ROWS_REPLACED = Condition(
+    "[NATS_ROWS_REPLACED] stream {stream} keeps the last messages of each subject: {rows} rows that it may not have "
+    "stored are not sent again, because it has later rows of their subjects"
+)
+LAST_ROWS_STORED_AGAIN = Condition(
+    "[NATS_LAST_ROWS_STORED_AGAIN] stream {stream} had {rows} rows already, but has now stored earlier rows of their "
+    "subjects, whose message ids it had forgotten; these rows are stored again, to be the last of their subjects"
+)
 IDS_READ_BACK = Condition(
     "[NATS_IDS_READ_BACK] stream {stream}: of {messages} messages after sequence {sequence}, {ids} have relevant "
     "message ids"

@@ -114,6 +114,17 @@ class StreamInfo:
         return (positive_at(self.config, "duplicate_window") or 0) / 1e9
 
     @property
+    def removes_only_by_subject(self) -> bool:
+        """Whether the stream removes no message by itself but for its limit for each subject."""
+        limits = ("max_age", "max_msgs", "max_bytes")
+        return self.retention == LIMITS and not any(positive_at(self.config, each) for each in limits)
+
+    @property
+    def keeps_last_values(self) -> bool:
+        """Whether what counts is the last message of each subject: an older one must not be stored after it."""
+        return self.max_messages_per_subject is not None and not self.config.get("allow_msg_counter")
+
+    @property
     def origin(self) -> str:
         """The origin of a mirror in words, such as "bucket 'ORDERS' in domain 'hub'"; empty for other streams."""
         mirror = self.config.get("mirror")
@@ -131,9 +142,15 @@ class StreamInfo:
         metadata = self.config.get("metadata")
         return str(metadata.get("_nats.ver", "")) if isinstance(metadata, dict) else ""
 
-    def still_knows_ids(self, age: float) -> bool:
-        """Tell whether the stream certainly still knows the ids of messages that were published ``age`` seconds ago."""
-        return 0 <= age < self.duplicate_window * _SURE
+    @property
+    def id_lifetime(self) -> float:
+        """Seconds for which a message id is relied on, as long as nothing is forgotten (:mod:`.id_memory`)."""
+        return self.duplicate_window * _SURE
+
+    @property
+    def max_messages_per_subject(self) -> int | None:
+        """How many messages of a subject the stream keeps; None where it sets no limit."""
+        return positive_at(self.config, "max_msgs_per_subject")
 
     def is_listed_as(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""

@@ -10,6 +10,7 @@ two headers" and "codec: encode HPUB with two headers" guard the cost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ _UNITS = bytecolumns.texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
 _MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 292 years ahead
 _INCREMENT = r"^[+-]?[0-9]+$"
+_ID_LINE = re.compile(rb"(?<=\n)%b:[^\r\n]*" % MSG_ID.encode(), re.IGNORECASE)
 MAX_QUOTED = 40  # characters of an invalid value that an error quotes
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE = b"\r\n: "
@@ -92,6 +94,11 @@ def header_values(blocks: pa.BinaryArray, name: str, *, strip: bool = True) -> p
     """
     end = "[ \\t]*" if strip else ""
     return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?){end}\r\n").flatten()[0]
+
+
+def with_id(block: bytes, message_id: str) -> bytes:
+    """Return a header block with another value of its message id."""
+    return _ID_LINE.sub(lambda _: f"{MSG_ID}: {message_id}".encode(), block, count=1)
 
 
 def is_within_batch(block: bytes) -> bool:

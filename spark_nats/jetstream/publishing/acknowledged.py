@@ -19,6 +19,7 @@ import pyarrow as pa
 from spark_nats.jetstream.publishing.flight import Flight, Stored
 from spark_nats.jetstream.publishing.rows import Rows, count_of
 from spark_nats.protocol.bytecolumns import Mask, Positions
+from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
 _MAX_RUNS = 4096
@@ -118,6 +119,14 @@ class Acknowledged:
         kept = sum(of - most + later for of, _, most, later, _ in found)
         least = sum(max(0, least - later) for _, least, _, _, later in found)
         return least, max(0, rows - self._in_no_run - kept)
+
+    def sequences(self, answers: Messages) -> Positions:
+        """Return the sequences in acknowledgements."""
+        return self._acks.sequences(answers)
+
+    def may_have(self, sequence: int) -> bool:
+        """Tell whether a sequence may be one of these rows'; where others write in between, it may be theirs."""
+        return any(run.first <= sequence <= run.last for run in self._runs)
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
         """Return the last row, if any; also the last before each pause ``during`` a time, and one earlier."""

@@ -27,12 +27,15 @@ from spark_nats.conditions import ConditionText, Hint, with_text
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
 from spark_nats.jetstream.publishing.flight import FINAL
+from spark_nats.jetstream.publishing.last_values import replaced
 from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.reading.stored import is_among, known_ids
+from spark_nats.jetstream.reading.stored import is_among, is_intact, known_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -86,6 +89,10 @@ class BatchPublisher:
         self._acks = PublishAcks(initial.name, initial.domain)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._exact = exact and initial.retention == LIMITS
+        self._memory = memory_of(
+            JetStream(lease.connection, api_prefix), initial
+        )  # what held the stream's ids at first
+        self._at_first = lease.connection
         self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
@@ -146,7 +153,7 @@ class BatchPublisher:
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
-        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state(), subjects, self._api_prefix):
+        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state()[0], subjects, self._api_prefix):
             return False
         if verdict in (*FINAL, Verdict.UNAVAILABLE):
             self._report(batch, refused)
@@ -267,18 +274,23 @@ class BatchPublisher:
 
     def _was_stored(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
-        if self._doubtful is None and self._initial.still_knows_ids(clock.monotonic() - since):
+        age = clock.monotonic() - since
+        if self._doubtful is None and self._lease.connection is self._at_first and age < self._initial.id_lifetime:
             return False
-        state = self._state()
-        if state.still_knows_ids(clock.monotonic() - since):
+        state, memory = self._state()
+        if self._memory.knows_all(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._lease.ask(
             lambda connection: read_back(JetStream(connection, self._api_prefix), self._initial, state)
         )
-        if found.removed:
+        stored = is_among(batch.ids, found.ids)
+        if self._initial.keeps_last_values:
+            stored |= replaced(batch.subjects, stored)
+        if found.removed and not stored.all():
             self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self.all_or_none(batch.ids, is_among(batch.ids, found.ids)):
+        if self.all_or_none(batch.ids, stored):
             return True
+        self._memory = memory
         self._doubtful = self._committing = None
         self._looked = clock.monotonic()
         return False
@@ -287,16 +299,24 @@ class BatchPublisher:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
         if not_listened(self._initial, subjects, self._api_prefix):
-            absent = not_listened(self._state(), subjects, self._api_prefix)
+            absent = not_listened(self._state()[0], subjects, self._api_prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
                 self._give_up(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
 
-    def _state(self) -> StreamInfo:
-        state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
-        if state.created != self._initial.created:
+    def _state(self) -> tuple[StreamInfo, IdMemory]:
+        """Return the stream's state, and what holds its message ids."""
+
+        def ask(connection: Connection) -> tuple[StreamInfo, IdMemory, bool]:
+            js = JetStream(connection, self._api_prefix)
+            state = stream_info(js, self._name)
+            is_same = state.created == self._initial.created or is_intact(js, end_of(self._initial), state)
+            return state, memory_of(js, state), is_same
+
+        state, memory, is_same = self._lease.ask(ask)
+        if not is_same:
             self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
-        return state
+        return state, memory
 
     # Message ids
 
@@ -308,12 +328,14 @@ class BatchPublisher:
         if self._initial.replicas == 1:
             known = self._lease.ask(lambda connection: known_ids(connection, name, domain, subjects, ids))
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
-            prefix, initial, state = self._api_prefix, self._initial, self._state()
+            prefix, initial, state = self._api_prefix, self._initial, self._state()[0]
             found = self._lease.ask(lambda connection: read_back(JetStream(connection, prefix), initial, state))
             known = is_among(ids, found.ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
             known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])
+        if self._initial.keeps_last_values:
+            known = known | replaced(subjects, known)
         stored = self.all_or_none(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows

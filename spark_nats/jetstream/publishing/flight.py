@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
+from spark_nats.jetstream.publishing.last_values import replaced
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts
 from spark_nats.protocol.messages import Messages, numbered
@@ -147,11 +148,11 @@ class Flight:
             and not (rows.conditional or before.conditional)
         )
 
-    def send(self, rows: Rows, now: float) -> pa.Array:
-        """Note that rows are sent; return their reply subjects."""
+    def send(self, rows: Rows, now: float, after: int = 0) -> pa.Array:
+        """Note that rows are sent; return their reply subjects. The stream has given the sequence ``after`` before."""
         self._forget()
         self.heard = now
-        self._parts.append((self.end, rows if rows.since else rows._replace(since=now)))
+        self._parts.append((self.end, rows if rows.since else rows._replace(since=now, after=after)))
         self._statuses = np.concatenate([self._statuses, np.full(rows.size, _OPEN, np.uint8)])
         replies = numbered(self._inbox, self.end, rows.size)
         self.end += rows.size
@@ -274,6 +275,37 @@ class Flight:
         """Return the row of a message."""
         first, rows = next(each for each in self._parts if each[0] <= message < each[0] + each[1].size)
         return rows.take(slice(message - first, message - first + 1))
+
+    def answered(self, messages: Positions) -> Rows:
+        """Return the rows of messages, in rising order of the messages."""
+        found = []
+        for first, rows in self._parts:
+            of_part = messages[(messages >= first) & (messages < first + rows.size)] - first
+            if len(of_part):
+                chosen = np.zeros(rows.size, np.bool_)
+                chosen[of_part] = True
+                found.append(rows.take(chosen))
+        return found[0] if len(found) == 1 else Rows.together(found)
+
+    def count_replaced(self) -> int:
+        """Take rows for stored that come before a stored one of their subject; return how many these are.
+
+        A row that is refused for good stays refused.
+        """
+        if self.end - self._base == self.held:  # no row is stored out of order
+            return 0
+        first = self._parts[0][0]
+        statuses = np.concatenate([np.full(self._base - first, _STORED, np.uint8), self._statuses])
+        subjects = pa.concat_arrays([rows.subjects for _, rows in self._parts])
+        messages = np.flatnonzero(replaced(subjects, statuses == _STORED)) + first
+        final = [number for number, each in self.refused.items() if each.verdict in FINAL]
+        messages = messages[~np.isin(messages, final)]
+        for message in messages.tolist():
+            if self.refused.pop(message, None) is None:
+                self.open -= 1
+        self._statuses[messages - self._base] = _STORED
+        self._judge()
+        return len(messages)
 
     def rest(self) -> list[Rows]:
         """Return the rows that are not known to be stored, in order."""

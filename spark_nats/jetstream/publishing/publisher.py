@@ -22,6 +22,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.conditions import Hint
 from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.recovery import Recovery
@@ -48,7 +49,7 @@ class Publisher:
         ack_timeout: seconds without any stored row after which publishing fails.
         lease: has ``connection``, and provides others when it is lost; when None, a lost connection is an error.
         api_prefix: first tokens of the subjects of JetStream's API.
-        resolve: resolves conflicts with a subject's last message. If None, such rows fail; else nothing is read back.
+        resolve: resolves conflicts with a subject's last message; if None, such rows fail.
         on_stored: called each time that rows were acknowledged.
         aside: takes rows that the stream refuses for their own content; if None, such a row is an error.
         exact: whether another attempt may store the same rows: those that waited for long are looked for in the stream.
@@ -75,7 +76,10 @@ class Publisher:
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         exact &= stream.retention == LIMITS  # reading others takes messages from their consumers
-        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, resolve is None, exact, self._ledger)
+        memory = memory_of(JetStream(connection, api_prefix), stream)
+        self._recovery = Recovery(
+            stream, ack_timeout, patience, api_prefix, resolve is None, exact, self._ledger, memory
+        )
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
         self._at_first = self._sender
@@ -227,7 +231,7 @@ class Publisher:
             self._sender.drain_pending_acks()
         while self._lease is not None and self._sender.flight.can_repeat:
             connection = self._lease.renew(error)
-            rows = [*self._sender.flight.rest(), *self._ledger.queue]
+            rows = [*self._sender.rest(), *self._ledger.queue]
             try:
                 left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
                 self._sender = replace(self._sender, connection=connection)

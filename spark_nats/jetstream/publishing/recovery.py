@@ -1,8 +1,8 @@
 """Finds out what a stream has of rows whose answers were lost, and whether it still has what it has acknowledged.
 
 Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again: all of
-them while the stream remembers the ids (its ``duplicate_window``), and after that only those that it turns out to lack.
-Rows that could not be sent for so long may be stored too, by another attempt.
+them while the stream certainly recognizes the ids (:mod:`~spark_nats.jetstream.id_memory`), else only those that it
+turns out to lack. Rows that could not be sent for so long may be stored too, by another attempt.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
 stream must still have the row with the highest one; under another leader also the last row that it acknowledged before
@@ -16,6 +16,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
@@ -31,28 +35,38 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import first_sequence_since, next_message
+from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since, next_message
+from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
+from spark_nats.jetstream.publishing.flight import Flight, Stored
+from spark_nats.jetstream.publishing.last_values import Behind, replaced, with_other_ids
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
-from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.bytecolumns import Mask, booleans, byte_strings, flags_of
+from spark_nats.protocol.publish_acks import are_duplicates
 
 logger = logging.getLogger(__name__)
 
+_AT_ONCE = 256  # requests
 _LOOKED = 0.05  # seconds for which rows are not looked for again, however short the stream's duplicate_window is
 
 
-def read_back(js: JetStream, initial: StreamInfo, info: StreamInfo) -> StoredIds:
-    """Return the message ids of what a stream has stored since its ``initial`` state.
+def read_back(
+    js: JetStream, initial: StreamInfo, info: StreamInfo, after: int = 0, trust: Trust = Trust.BEYOND_DOUBT
+) -> StoredIds:
+    """Return the message ids of what a stream has stored since its ``initial`` state, or since the sequence ``after``.
 
     In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
+    A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
-    info = believed(js, info, Trust.BEYOND_DOUBT)
-    return stored_ids(js, info, kept_until(js, initial, info))
+    info = believed(js, info, trust)
+    return stored_ids(js, info, kept_until(js, initial, info, after))
 
 
 def _leader_of(info: StreamInfo) -> tuple[str, int]:
@@ -67,11 +81,12 @@ class Recovery:
     ack_timeout: float  # seconds after which a stream that does not answer is given up
     patience: float  # seconds to wait for the stream over a new connection, or when it is verified
     api_prefix: str  # first tokens of the subjects of JetStream's API
-    # Whether reading the stream tells which rows it has stored. A bucket does not hold a message for long: there, rows
-    # that expect nothing are put again, and the others conflict with themselves, which is resolved.
-    reads_back: bool
+    # Whether it is an error that reading the stream does not tell which rows it has stored. A bucket does not hold a
+    # message for long: there, such rows are put again. Rows that expect a last message conflict with themselves.
+    is_strict: bool
     exact: bool  # whether another attempt must not have stored any of these rows, however long they wait
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
+    memory: IdMemory  # what held the ids of the stream's messages when rows were last known to be stored or not
 
     def __post_init__(self) -> None:
         self.stream = self.initial.name
@@ -80,6 +95,8 @@ class Recovery:
         self.leader = _leader_of(self.initial)
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
+        self._memory_now = self.memory  # what held its ids then
+        self._behind = Behind()
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
@@ -91,6 +108,7 @@ class Recovery:
         """Request the stream's state; in a cluster, its absence has to be reported for several seconds."""
         self._asked = clock.monotonic()
         self.known = info = self._view.state(js, self.stream)
+        self._memory_now = memory_of(js, info)
         return info
 
     def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:
@@ -113,21 +131,26 @@ class Recovery:
                 raise PublishError(self.absence(info))
             js.connection.flush()
             js.connection.wait(pauses.next())
-        if info.created != self.initial.created:
+        if info.created != self.initial.created and not is_intact(js, end_of(self.initial), info):
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
     # What may be stored
 
+    @property
+    def last_given(self) -> int:
+        """A sequence that the stream had given before now."""
+        return max(self.initial.last_sequence, self._acknowledged.highest)
+
     def still_knows_ids(self, rows: Rows) -> bool:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
-        return not rows.since or self.known.still_knows_ids(clock.monotonic() - rows.since)
+        return not rows.since or self.memory.knows_all(self._memory_now, clock.monotonic() - rows.since)
 
     def waited_too_long(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
         waited = clock.monotonic() - self.last_progress
         may_be_stored = self.exact and rows.ids is not None and waited > _LOOKED
-        return may_be_stored and not self.known.still_knows_ids(waited)
+        return may_be_stored and waited >= self.known.id_lifetime
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
@@ -153,24 +176,63 @@ class Recovery:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
         self._look_back(js, info, closely=True)
+        if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
+            info = believed(js, info, Trust.TWICE)
+            self._memory_now = memory_of(js, info)
         if not late and all(map(self.still_knows_ids, again)):
             return parts
         return self._without_stored(js, info, parts)
 
     def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
-        """Return the rows without those found in the stream; all where ``reads_back`` is False."""
-        found = None
-        if self.reads_back:
-            found = read_back(js, self.initial, info)
-            if found.removed:
-                raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
-        left = []
-        for rows in parts:
-            if found is not None and rows.ids is not None:  # waiting rows too: another attempt may have stored them
-                rows = rows.take(~is_among(rows.ids, found.ids))
-            left.append(rows._replace(since=0.0))  # as if they were sent for the first time
-        self.last_progress = clock.monotonic()
+        """Return the rows without those found in the stream, and without those that a later one has replaced."""
+        sent = [rows for rows in parts if rows.since and not self._resolves(rows)]
+        late, now = any(map(self.waited_too_long, parts)), clock.monotonic()
+        memory = memory_of(js, info)  # before the stream is read
+        in_time = all(self.memory.knows_present(memory, now - rows.since) for rows in sent)
+        trust = Trust.TWICE if in_time and not late else Trust.BEYOND_DOUBT
+        after = 0 if late else min((rows.after for rows in sent), default=0)
+        try:
+            found = read_back(js, self.initial, info, after, trust)
+        except PermissionsError as error:
+            if self.is_strict:
+                raise PublishError(conditions.STORED_UNKNOWN(reason=error)).advising(*error.hints) from None
+            found = StoredIds(byte_strings([]), "")
+        left = [rows._replace(since=0.0, after=0) for rows in self._missing(found, parts)]  # as if never sent
+        self.memory, self.last_progress = memory, clock.monotonic()
+        return left
+
+    def _missing(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
+        """Return the rows that are not stored, or raise that it is unknown which these are."""
+        is_stored = [
+            np.zeros(rows.size, np.bool_) if rows.ids is None or self._resolves(rows) else is_among(rows.ids, found.ids)
+            for rows in parts  # waiting rows too: another attempt may have stored them
+        ]
+        stored = np.concatenate(is_stored)
+        subjects = pa.concat_arrays([rows.subjects for rows in parts])
+        if self.initial.keeps_last_values:
+            late = replaced(subjects, stored)
+            if late.any():
+                self.log_replaced(int(np.count_nonzero(late)))
+            stored |= late
+        if (
+            found.removed
+            and self.is_strict
+            and not (found.only_by_subject and self._are_placed(found, subjects, stored))
+        ):
+            raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
+        ends = np.cumsum([rows.size for rows in parts])[:-1]
+        left = [rows.take(~there) for rows, there in zip(parts, np.split(stored, ends), strict=True)]
         return [rows for rows in left if rows.size]
+
+    def _resolves(self, rows: Rows) -> bool:
+        """Tell whether rows that are stored already conflict with themselves, which is resolved."""
+        return rows.conditional and not self.is_strict
+
+    def _are_placed(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
+        """Tell whether rows that are not found cannot have been stored and replaced by messages of others."""
+        are_known = self.api_prefix == API_PREFIX and not self.initial.config.get("subject_transform")
+        left = subjects.filter(booleans(~stored))
+        return self.initial.keeps_last_values and are_known and not flags_of(pc.is_in(left, found.full)).any()
 
     def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
         """Tell for each row whether an earlier send has stored it, although the stream refuses it now.
@@ -178,11 +240,47 @@ class Recovery:
         Raises:
             PublishError: that is unknown.
         """
-        if not self.reads_back or not any(row.again for row in rows):
+        if not any(row.again and not self._resolves(row) for row in rows):
             return [False] * len(rows)
         left = self._without_stored(js, stream_info(js, self.stream), list(rows))
         numbers = {int(row.numbers[0]) for row in left}
         return [int(row.numbers[0]) not in numbers for row in rows]
+
+    # The last row of each subject
+
+    def log_replaced(self, rows: int) -> None:
+        """Log that rows are not sent again, because later rows of their subjects are stored."""
+        logger.warning(conditions.ROWS_REPLACED(stream=self.stream, rows=rows).with_code)
+
+    def note_last_values(self, stored: Stored, flight: Flight) -> None:
+        """Note which of the rows that are stored the stream had before."""
+        had, answers = are_duplicates(stored.answers), stored.answers
+        if self._behind.counts(had):
+            order = np.argsort(stored.messages, kind="stable")
+            sequences = self._acknowledged.sequences(answers)[order]
+            self._behind.note(flight.answered(stored.messages[order]), had[order], sequences)
+
+    def rows_behind(self, js: JetStream) -> Rows | None:
+        """Return rows that have to be stored again, since an earlier row of their subject was stored after them."""
+        if (taken := self._behind.take()) is None:
+            return None
+        rows, sequences = taken
+        subjects = [subject.removeprefix(f"{self.api_prefix}.") for subject in rows.subjects.to_pylist()]
+        last = [MessageAt(self.stream, None, subject) for subject in subjects]
+        is_behind = np.ones(rows.size, np.bool_)
+        with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
+            found = [
+                each for start in range(0, len(last), _AT_ONCE) for each in ask(js, last[start : start + _AT_ONCE])
+            ]
+            is_behind[:] = [
+                there is not None and there.sequence > sequence and self._acknowledged.may_have(there.sequence)
+                for there, sequence in zip(found, sequences.tolist(), strict=True)
+            ]
+        if not is_behind.any():
+            return None
+        rows = with_other_ids(rows.take(is_behind))
+        logger.warning(conditions.LAST_ROWS_STORED_AGAIN(stream=self.stream, rows=rows.size).with_code)
+        return rows
 
     # What was acknowledged
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ class Rows(NamedTuple):
     headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one
     ids: pa.Array | None  # their message ids; None unless every row has one
     since: float = 0.0  # when they were first sent, by :func:`clock.monotonic`; 0 before
+    after: int = 0  # a sequence that the stream had given before they were first sent
     again: bool = False  # whether an earlier send may have stored them already
     conditional: bool = False  # whether they name the last message that their subject must have
 
@@ -35,7 +36,16 @@ class Rows(NamedTuple):
         """Return the chosen rows."""
         pick = itemgetter(chosen) if isinstance(chosen, slice) else methodcaller("filter", booleans(chosen))
         subjects, payloads, headers, ids = (None if column is None else pick(column) for column in self[1:5])
-        return Rows(self.numbers[chosen], subjects, payloads, headers, ids, self.since, self.again, self.conditional)
+        return Rows(self.numbers[chosen], subjects, payloads, headers, ids, *self[5:])
+
+    @classmethod
+    def together(cls, parts: Sequence[Rows]) -> Rows:
+        """Return parts as one, of rows that are to be sent for the first time."""
+        subjects, payloads, _, ids = zip(*(part[1:5] for part in parts), strict=True)
+        blocks = [pa.nulls(part.size, pa.binary()) if part.headers is None else part.headers for part in parts]
+        numbers = np.concatenate([part.numbers for part in parts])
+        all_ids = None if any(each is None for each in ids) else pa.concat_arrays(ids)
+        return cls(numbers, pa.concat_arrays(subjects), pa.concat_arrays(payloads), pa.concat_arrays(blocks), all_ids)
 
     def header(self, i: int) -> bytes:
         """Return the header block of one row; empty when it has none."""

@@ -63,6 +63,7 @@ class Sender:
         self.last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
         self._stranger = ""  # the last answer of another responder, in words
         self._elsewhere = Elsewhere(self.acks.crosses(self.connection.info.domain))
+        self._keeps_last_values = self.recovery.initial.keeps_last_values
         self._start(0)
 
     def _start(self, first: int) -> None:
@@ -83,7 +84,7 @@ class Sender:
             elif not late and flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
                 self.ledger.resent += part.size if part.since or part.again else 0
-                replies = flight.send(part, clock.monotonic())
+                replies = flight.send(part, clock.monotonic(), self.recovery.last_given)
                 self.connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
                 self._go_on()
@@ -92,10 +93,26 @@ class Sender:
     def finish(self) -> bool:
         """Send the queue, and wait for all answers; return what :meth:`send_queue` returns."""
         while sent := self.send_queue():
-            if not self.flight.held:
+            if self.flight.held:
+                self._go_on()
+            elif not self._queue_behind():
                 break
-            self._go_on()
         return sent
+
+    def rest(self) -> list[Rows]:
+        """Return the rows under way that are to be sent again, in order."""
+        if self._keeps_last_values and (count := self.flight.count_replaced()):
+            self.recovery.log_replaced(count)
+        return self.flight.rest()
+
+    def _queue_behind(self) -> bool:
+        """Queue the last rows of their subjects that others of them were stored after; return whether there are any."""
+        rows = self.recovery.rows_behind(self._js)
+        if rows is None:
+            return False
+        self.ledger.resent += rows.size
+        self._queue.append(rows)
+        return True
 
     def verify(self, closely: bool = False) -> None:
         """Check that the stream still has what it has acknowledged."""
@@ -164,6 +181,8 @@ class Sender:
         flight, now = self.flight, clock.monotonic()
         if (stored := flight.receive(messages, now)) is not None:
             self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
+            if self._keeps_last_values:
+                self.recovery.note_last_values(stored, flight)
             self.window.grow(len(stored.messages))
             self.last_stored = self.recovery.last_progress = now
             if self.lease is not None:
@@ -226,14 +245,14 @@ class Sender:
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""
-        rest, stream = self.flight.rest(), self.recovery.stream
+        stream = self.recovery.stream
         if why is decide.ResendReason.UNKNOWN:
-            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)
+            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(self.rest())).with_code)
             self._repeat()
             return
         self._believe_refusals()
         under_way = self.flight.under_way
-        self._queue[:0] = rest
+        self._queue[:0] = self.rest()
         self._start(self.flight.end)
         if why is decide.ResendReason.RESOLVED:
             return
@@ -254,7 +273,7 @@ class Sender:
 
     def _repeat(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        rows = [*self.flight.rest(), *self._queue]
+        rows = [*self.rest(), *self._queue]
         left = self.recovery.resume(self._js, rows, self.recovery.ack_timeout)
         self._queue[:] = left
         self._start(self.flight.end)

@@ -22,11 +22,12 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.reading.direct import are_available
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged
-from spark_nats.protocol.bytecolumns import Mask, byte_strings, flags_of, repeated
+from spark_nats.protocol.bytecolumns import Mask, byte_strings, flags_of, repeated, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
@@ -37,45 +38,87 @@ _ASKED_AT_ONCE = 1000  # message ids
 
 
 class StoredIds(NamedTuple):
-    """The message ids that were found."""
+    """The message ids that were found.
 
-    ids: pa.Array  # binary column of message ids, in the order of their messages
-    removed: str  # names lost messages, whose ids are then unknown; empty when there are none
+    Attributes:
+        ids: binary column of message ids, in the order of their messages.
+        removed: names lost messages, whose ids are then unknown; empty when there are none.
+        subjects: string column of the subjects of these messages; None without ``max_msgs_per_subject``.
+        full: the subjects with as many messages as ``max_msgs_per_subject`` allows, so that earlier ones may have been
+            removed; None without that limit.
+        only_by_subject: whether nothing but that limit seems to have removed messages.
+    """
+
+    ids: pa.Array
+    removed: str
+    subjects: pa.Array | None = None
+    full: pa.Array | None = None
+    only_by_subject: bool = False
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
-    """Return the ids that begin with ``prefix`` among a stream's messages after ``since``, up to its given state."""
+    """Return the ids that begin with ``prefix`` among a stream's messages after ``since``, up to its given state.
+
+    Only streams with limits retention allow any number of consumers. Others are read by direct gets, or not at all.
+    """
     lost: list[str] = []
+    way = ReadMethod.HEADERS
+    if stream.retention != LIMITS:
+        if since >= stream.last_sequence:
+            return StoredIds(byte_strings([]).cast(pa.binary()), "")
+        if not (stream.allows_direct_gets and are_available(js, stream.name)):
+            return StoredIds(byte_strings([]).cast(pa.binary()), cannot_read(stream))
+        way = ReadMethod.GETS
     end = end_of(stream)
     later = Range(stream.name, stream.created, since + 1, end.next, last=end.fingerprint, latest=end.latest)
-    reader = RangeReader(later, ReadMethod.HEADERS, lost=lost.append)
-    found = []
-    messages = 0
+    reader = RangeReader(later, way, lost=lost.append)
+    limit = stream.max_messages_per_subject
+    found = [byte_strings([]).cast(pa.binary())]
+    subjects, all_subjects = [texts([])], [texts([])]
+    messages = last = 0
     for delivered in reader.read(js):
         messages += len(delivered.messages)
-        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False).drop_null()
-        found.append(ids.filter(pc.starts_with(ids, prefix)) if prefix else ids)
+        last, _ = delivered.deliveries.last()
+        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False)
+        chosen = pc.fill_null(pc.starts_with(ids, prefix), False) if prefix else ids.is_valid()
+        found.append(ids.filter(chosen))
+        if limit is not None:
+            all_subjects.append(delivered.messages.subjects())
+            subjects.append(all_subjects[-1].filter(chosen))
     missing = stream.last_sequence - since - messages
-    logger.info(
-        IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=sum(map(len, found))).with_code
-    )
+    ids = pa.concat_arrays(found)
+    logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=len(ids)).with_code)
     if missing > 0 and not lost:
         lost.append(
             f"messages that stream {stream.name!r} had stored after sequence {since} are lost ({missing} of them)"
         )
-    ids = pa.concat_arrays(found) if found else byte_strings([]).cast(pa.binary())
-    return StoredIds(ids, "; ".join(lost))
+    if limit is None:
+        return StoredIds(ids, "; ".join(lost))
+    counts = pc.value_counts(pa.concat_arrays(all_subjects))
+    full = counts.field("values").filter(pc.greater_equal(counts.field("counts"), limit))
+    # The last message of a stream is never removed for that limit.
+    only = last == stream.last_sequence and stream.removes_only_by_subject
+    return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only)
 
 
-def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
-    """Tell whether a stream has what it had before a position, with a reader's permissions alone.
+def cannot_read(stream: StreamInfo) -> str:
+    """Return why a stream without limits retention does not tell what it has stored."""
+    return f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back"
+
+
+def history_of(js: JetStream, position: Position, info: StreamInfo) -> Judgement:
+    """Return what has become of a stream since a position in it, with a reader's permissions alone.
 
     Where the message before the position was deleted, and the user may not request others, the stream counts as intact.
     """
     with contextlib.suppress(PermissionsError):
-        found = judged(js, position, info, look=lambda: _message_at(js, info, position.last))
-        return found is Judgement.INTACT
-    return True
+        return judged(js, position, info, look=lambda: _message_at(js, info, position.last))
+    return Judgement.INTACT
+
+
+def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
+    """Tell whether a stream has what it had before a position, as :func:`history_of` does."""
+    return history_of(js, position, info) is Judgement.INTACT
 
 
 def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
@@ -86,11 +129,14 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
     return None
 
 
-def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
-    """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
+def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo, after: int = 0) -> int:
+    """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state.
+
+    If it has all of that, return ``after``, a later sequence, where that is known to be of the same history.
+    """
     position = end_of(initial)
     if position.time is None or is_intact(js, position, info):
-        return position.last
+        return max(position.last, after)
     return first_new(js, position, info) - 1
 
 

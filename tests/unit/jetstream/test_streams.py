@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request
+from spark_nats.jetstream.id_memory import IdMemory
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
@@ -121,5 +122,11 @@ def test_an_answer_that_is_none_is_a_protocol_error(message: Any) -> None:
 def test_half_of_the_time_for_which_a_stream_knows_ids_is_left_to_messages_on_their_way(
     seconds: float, certainly: bool
 ) -> None:
-    config = {"duplicate_window": 120 * 10**9}
-    assert StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), config).still_knows_ids(seconds) is certainly
+    stream = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), {"duplicate_window": 120 * 10**9})
+    held = IdMemory(stream.created, "process", stream.id_lifetime)
+    assert held.knows_all(held, seconds) is certainly
+    for changed in ({"process": "another"}, {"created": "later"}, {"lifetime": 0.0}):
+        assert not held.knows_all(held._replace(**changed), seconds)
+    assert held.knows_present(held._replace(process="another"), seconds) is certainly
+    unknown = held._replace(process="")
+    assert not unknown.knows_all(unknown, seconds)

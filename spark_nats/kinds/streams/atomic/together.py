@@ -60,7 +60,7 @@ class Together(RowWriter):
             self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
         publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
         stored = self._already_stored
-        if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids)):
+        if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
             return Counts(count)
         publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)

@@ -27,13 +27,14 @@ from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Hint
 from spark_nats.errors import NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.publishing.flight import OF_ROWS
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.reading.stored import stored_ids
+from spark_nats.jetstream.reading.stored import cannot_read, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.dead_letters import conditions
@@ -41,10 +42,17 @@ from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.notes import age_of, memory_at
 from spark_nats.kinds.streams.write.partitions import RowWriter
-from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, Fence, try_to_read_back
+from spark_nats.kinds.streams.write.replay import (
+    AlreadyStored,
+    Before,
+    Fence,
+    report_unknown,
+    try_to_read_back,
+)
 from spark_nats.kinds.streams.write.sink import Sink
-from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
+from spark_nats.kinds.streams.write.tasks import Began, Counts, WriteTask
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -92,6 +100,7 @@ class DeadLetters(RowWriter):
         super().__init__(options, sink)
         self._target = sink.columns.target or options.stream or "core NATS"
         self._already_aside: AlreadyStored | None = None
+        self._unknown = ""  # why it is unknown which bad rows an earlier attempt has stored
         self._waiting: list[DeadLetter] = []
         self._bytes = 0
         self._first = ""  # the reason of the first bad row
@@ -136,25 +145,29 @@ class DeadLetters(RowWriter):
         super().begin(lease, task, before, fence)
         self._ids = MessageIds(task.query, task.batch, task.partition)
         if before is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask(partial(self._look_back, before.time))
+            self._already_aside = lease.ask(partial(self._look_back, before.began))
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
-    def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
-        """Return the bad rows that the task has stored since a time and that the dead-letter stream still has.
+    def _look_back(self, began: Began, connection: Connection) -> AlreadyStored | None:
+        """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
 
-        The time is in nanoseconds since 1970. A row that was deleted from the stream is stored again: the operator who
-        deleted the row has seen it. Return None unless the stream has limits retention.
+        A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
+        None unless the stream has limits retention. Then its ids have to tell which rows it has stored.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
+            memory = memory_of(js, stream)
+            noted = memory_at(began)._replace(created=memory.created)
+            if stream.last_time >= began.time and not noted.knows_all(memory, age_of(began, stream.time)):
+                self._unknown = cannot_read(stream)
             return None
-        time = since - (SKEW if connection.info.cluster else 0)
+        time = began.time - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
-        return AlreadyStored(stored_ids(js, stream, first - 1, "" if own else prefix).ids, prefix, stream, own)
+        return AlreadyStored(stored_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
 
     def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.
@@ -165,7 +178,7 @@ class DeadLetters(RowWriter):
         """
         rows = self.valid_rows(checker, batch, first_row)
         if self._already_stored is not None:
-            rows = rows.where(self._already_stored.missing(rows.ids))
+            rows = rows.where(self._already_stored.missing(rows.ids, rows.subjects))
         # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
         if self._already_aside is not None:
             left = self._already_aside.missing(rows.ids)
@@ -244,6 +257,9 @@ class DeadLetters(RowWriter):
             rows, ids = list(compress(rows, missing)), list(compress(ids, missing))
         if not rows:
             return
+        if self._unknown:
+            report_unknown(options.fail_on_data_loss, self._task, self._unknown)
+            self._unknown = ""
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:

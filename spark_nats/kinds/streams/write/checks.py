@@ -144,7 +144,7 @@ def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, st
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
     try_to_read_back(js, stream)
-    return None if streaming else began_now(stream)
+    return None if streaming else began_now(js, stream)
 
 
 def _put_probe(js: JetStream, bucket: Bucket) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from spark_nats import clock
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
@@ -68,6 +70,10 @@ def write_note(
         note["time"] = text_of(began.time)
     if began.end.time:
         note["timestamp"] = text_of(began.end.time)
+    if began.end.latest:
+        note["latest"] = text_of(began.end.latest)
+    if began.process:
+        note |= {"process": began.process, "id_lifetime_ms": int(began.id_lifetime * 1000), "noted": began.noted}
     with about_the_bucket(options):
         try:
             return Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
@@ -79,14 +85,23 @@ def write_note(
     return 0
 
 
-def began_now(stream: StreamInfo) -> Began:
-    """Return a stream's end, for a task or a batch write that begins now."""
-    return Began(stream.name, end_of(stream), stream.time)
+def began_now(js: JetStream, stream: StreamInfo) -> Began:
+    """Return a stream's end, from the state that was just reported, for a task or a batch write that begins now."""
+    memory = memory_of(js, stream)
+    return Began(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
 
 
-def is_about(note: Note, stream: StreamInfo) -> bool:
-    """Tell whether a note is about this stream, and not about an earlier stream of the same name."""
-    return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
+def memory_at(began: Began) -> IdMemory:
+    """Return what held the stream's message ids when a task began."""
+    return IdMemory(began.end.created, began.process, began.id_lifetime)
+
+
+def age_of(began: Began, now: int) -> float:
+    """Return the seconds since a task began; -1 if the server's clock, which reads ``now``, was set back.
+
+    It may have been set back by less, so the clock of this machine counts too.
+    """
+    return max(now - began.time, clock.time_ns() - began.noted) / 1e9 if now >= began.time else -1.0
 
 
 def note_of(entry: Entry, key: str) -> Note | None:
@@ -100,8 +115,13 @@ def note_of(entry: Entry, key: str) -> Note | None:
     try:
         note = parse_document(entry.value)
         stored = time_at(note, "timestamp") if "timestamp" in note else None
-        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None)
-        began = Began(string_at(note, "stream"), end, time_at(note, "time") if "time" in note else entry.time)
+        latest = time_at(note, "latest") if "latest" in note else None
+        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None, latest=latest)
+        time = time_at(note, "time") if "time" in note else entry.time
+        began = Began(string_at(note, "stream"), end, time)
+        if "process" in note:
+            noted, lifetime = integer_at(note, "noted"), integer_at(note, "id_lifetime_ms") / 1000
+            began = replace(began, noted=noted, process=string_at(note, "process"), id_lifetime=lifetime)
         run = string_at(note, "run") if "run" in note else ""
         return Note(integer_at(note, "batch"), began, run, integer_at(note, "planned") if "planned" in note else 0)
     except ValueError as error:

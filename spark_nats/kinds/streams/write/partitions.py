@@ -158,7 +158,9 @@ class RowWriter:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
         rows = checker.check(batch, first_row)
-        return rows if self._already_stored is None else rows.where(self._already_stored.missing(rows.ids))
+        return (
+            rows if self._already_stored is None else rows.where(self._already_stored.missing(rows.ids, rows.subjects))
+        )
 
     def warn(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
@@ -32,20 +33,22 @@ from spark_nats.client.retrying import Result
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
-from spark_nats.jetstream.judgement import SKEW
+from spark_nats.jetstream.id_memory import IdMemory, memory_of
+from spark_nats.jetstream.judgement import SKEW, Judgement
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
-from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import is_intact, stored_ids
+from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.reading.stored import StoredIds, cannot_read, history_of, is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
-from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin, start_of_recreated
+from spark_nats.kinds.streams.write.notes import Note, age_of, began_now, memory_at, note_of, read_note, write_note
+from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.options.data_loss import report_loss
+from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
 
@@ -65,28 +68,49 @@ class AlreadyStored:
     """Rows that an earlier attempt has stored.
 
     Args:
-        ids: message ids of what the stream has stored since the task first began, a binary column.
+        found: the message ids of what the stream has stored since the task first began.
         prefix: prefix of this task's generated ids.
         stream: the stream's state when it was read.
         own_ids: whether rows may have other ids.
+        keeps_last_values: whether what counts is the last message of each subject, and rows have generated ids. A row
+            that is not found may then be stored and replaced since.
+        report: reports that it is unknown whether rows that are not found are stored; None where it is known.
 
     Attributes:
         rows: how many rows :meth:`missing` has found to be stored.
     """
 
-    def __init__(self, ids: pa.Array, prefix: str, stream: StreamInfo, own_ids: bool) -> None:
+    def __init__(
+        self,
+        found: StoredIds,
+        prefix: str,
+        stream: StreamInfo,
+        own_ids: bool,
+        keeps_last_values: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
         self._stream = stream
         self._sought = "" if own_ids else prefix
-        self._ids = pc.unique(ids)
+        self._ids = pc.unique(found.ids)
         self._generated = flags_of(pc.starts_with(self._ids, prefix))
         self._met = np.zeros(len(self._ids), np.bool_)
+        self._last_values: _LastValues | None = None
+        if keeps_last_values and found.subjects is not None:
+            subjects = found.subjects.take(pc.index_in(self._ids, found.ids))
+            self._last_values = _LastValues(subjects, found, report)
         self.rows = 0
 
-    def missing(self, ids: pa.Array) -> Mask:
-        """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them."""
+    def missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
+        """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them.
+
+        Raises:
+            DataLossError: it is unknown whether rows are stored, and ``failOnDataLoss`` is set.
+        """
         place = pc.index_in(ids.cast(pa.binary()), self._ids)
         stored = flags_of(place.is_valid())
         self._met[values_of(place.filter(booleans(stored)))] = True
+        if self._last_values is not None and subjects is not None:
+            stored = stored | self._last_values.replaced(subjects, stored)
         self.rows += int(np.count_nonzero(stored))
         return ~stored
 
@@ -107,12 +131,45 @@ class AlreadyStored:
         self._generated, self._met = (
             np.append(each, np.zeros(len(new), np.bool_)) for each in (self._generated, self._met)
         )
-        return found.removed
+        return "" if found.only_by_subject else found.removed
 
     @property
     def unexpected(self) -> int:
         """Number of rows with generated ids that this task has stored before and that are not among its rows now."""
         return int(np.count_nonzero(self._generated & ~self._met))
+
+
+class _LastValues:
+    """Finds rows of a task that a later row of their subject has replaced, while rows come in order.
+
+    The stream still has some of the task's rows. As long as one of a subject has not come yet, a row of that subject
+    that is not found comes before it. So it was stored and is replaced, or must not be stored any more.
+    """
+
+    def __init__(self, subjects: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
+        counts = pc.value_counts(subjects)
+        self._subjects, self._left = counts.field("values"), values_of(counts.field("counts")).copy()
+        self._found = found
+        self._report = report
+
+    def replaced(self, subjects: pa.Array, stored: Mask) -> Mask:
+        """Return a mask of such rows among the next ones; ``stored`` marks those that are found."""
+        codes = values_of(pc.fill_null(pc.index_in(subjects, self._subjects), -1).cast(pa.int64()))
+        order = np.argsort(codes, kind="stable")
+        found = np.cumsum(stored[order])
+        begins = np.searchsorted(codes[order], codes[order])
+        before = np.empty(len(codes), np.int64)
+        before[order] = found - np.concatenate([[0], found])[begins]  # of the subject, up to and including the row
+        known = codes >= 0
+        late: Mask = known & ~stored
+        if len(self._left):
+            late &= before < self._left[codes]
+            np.subtract.at(self._left, codes[known & stored], 1)
+        unsure = subjects.filter(booleans(~stored & ~known))
+        if self._report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():
+            self._report(self._found.removed)
+            self._report = None
+        return late
 
 
 class Fence:
@@ -155,7 +212,7 @@ class Fence:
         self._asked = now
         while self.earlier and now - self._noted > self._window / 4:
             if removed := self.earlier[-1].read_on(js):  # no error, because an earlier attempt is seldom running
-                _report(False, self._task, removed)
+                report_unknown(False, self._task, removed)
             self.earlier.pop()
 
 
@@ -163,11 +220,11 @@ class Before(NamedTuple):
     """What is known of an earlier attempt at a task.
 
     Attributes:
-        time: when the task first began, in nanoseconds since 1970 by a server's clock; 0 where that is unknown.
+        began: where the stream ended when the task first began.
         already_stored: the rows that it has stored; None where the stream cannot be read back.
     """
 
-    time: int
+    began: Began
     already_stored: AlreadyStored | None
 
 
@@ -212,27 +269,42 @@ def find_already_stored(
     if began is None:
         return None, unsure
     # Another attempt may have stored rows since this one read the stream's state.
-    stream = ask(stream_info, stream.name)
-    time = began.time
-    if began.end.created != stream.created:
-        began = start_of_recreated(stream, time)
-        if began is None:
-            return Before(time, None), True
-    known = stream.still_knows_ids((stream.time - time) / 1e9)  # whether it recognizes every id of the attempt
+    stream, memory = ask(_state_and_memory, stream.name)
+    noted, age = memory_at(began), age_of(began, stream.time)
+    fail = options.fail_on_data_loss
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
-        if not known and stream.last_sequence != began.end.last:
-            why = f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back"
-            _report(options.fail_on_data_loss, task, why)
-        return Before(time, None), True
-    stream, began = ask(_look_back, options, task, stream, began, known, fence)
+        has_grown = stream.last_time > 0 and end_of(stream).fingerprint != began.end.fingerprint
+        if has_grown and not noted.knows_all(memory, age):
+            report_unknown(fail, task, cannot_read(stream))
+        return Before(began, None), True
+    if began.end.created != stream.created and ask(history_of, began.end, stream) is Judgement.RECREATED:
+        old = conditions.TARGET_CHANGED(task=task.name, old=stream.name, created=began.end.created, stream=stream.name)
+        logger.warning(old.with_code)
+        # An attempt that was running then may have stored rows in the new stream before it noticed.
+        began = replace(began, end=Position(stream.created, 1), process="")
+    else:
+        stream, began = ask(_look_back, options, task, stream, began, noted.knows_present(memory, age), fence)
     found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
-    if found.removed and not known:
-        _report(options.fail_on_data_loss, task, found.removed)
-    already_stored = AlreadyStored(found.ids, ids.prefix, stream, task.own_ids)
+    report = None if noted.knows_all(memory, age) or not found.removed else partial(report_unknown, fail, task)
+    in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
+    if report is not None and not (in_order and found.only_by_subject):
+        report(found.removed)
+        report = None
+    already_stored = AlreadyStored(found, ids.prefix, stream, task.own_ids, in_order, report)
     if fence is not None:
         fence.earlier.append(already_stored)
-    return Before(time, already_stored), True
+    return Before(began, already_stored), True
+
+
+def _state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
+    info = believed(js, stream_info(js, stream), Trust.TWICE)
+    return info, memory_of(js, info)
+
+
+def _keeps_subjects(options: WriteOptions, stream: StreamInfo) -> bool:
+    """Tell whether rows are stored on the subjects on which they are published."""
+    return options.api_prefix == API_PREFIX and not stream.config.get("subject_transform")
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
@@ -252,7 +324,7 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
             raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
 
 
-def _report(fail: bool, task: WriteTask, why: str) -> None:
+def report_unknown(fail: bool, task: WriteTask, why: str) -> None:
     """Fail or warn because it is unknown what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     report_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
@@ -292,10 +364,10 @@ def _begin(
             )
         if found.older and found.began:
             _report_older(options, task, stream, found.began.end.last, found.older)
-        elif found.began is None and known.note is not None and is_about(known.note, stream):
+        elif found.began is None and known.note is not None and _is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
         # The note is written even where it says the same, so that an earlier attempt notices this one.
-        if fence.note(js, found.began or began_now(stream), entry.revision, deadline):
+        if fence.note(js, found.began or began_now(js, stream), entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
@@ -328,7 +400,7 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
     """Search the last messages of a stream for rows of a task."""
     last = stream.last_sequence
     since = max(last - _TAIL, stream.first_sequence - 1)
-    if note is not None and is_about(note, stream) and note.began.end.last <= last:
+    if note is not None and _is_about(note, stream) and note.began.end.last <= last:
         since = max(since, note.began.end.last)
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
         return StreamTail(last, new=last == 0)
@@ -339,6 +411,11 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
     return StreamTail(
         since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0)
     )
+
+
+def _is_about(note: Note, stream: StreamInfo) -> bool:
+    """Tell whether a note is certainly about this stream, and not about an earlier stream of the same name."""
+    return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
 
 
 def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str) -> None:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.conditions import ATTEMPT_TOO_LATE, CHECKPOINT_OLDER, TARGET_CHANGED
-from spark_nats.kinds.streams.write.notes import Note, is_about
+from spark_nats.kinds.streams.write.notes import Note
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 
 
@@ -71,15 +71,6 @@ class Decision(NamedTuple):
     lacks_tail: bool = False
 
 
-def start_of_recreated(stream: StreamInfo, time: int) -> Began | None:
-    """Return from where to read back a stream that was recreated after a task began at ``time``.
-
-    An attempt that was running then may have stored rows in the new stream before it noticed. Return None where the
-    stream cannot be read back; its messages are not searched then.
-    """
-    return Began(stream.name, Position(stream.created, 1), time) if stream.retention == LIMITS else None
-
-
 def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
@@ -93,11 +84,10 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
             raise PublishError(ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
         return Decision(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
-        if is_about(note, stream):
+        if note.began.stream == stream.name:
             return Decision(note.began)
         old, created = note.began.stream, note.began.end.created
-        warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
-        return Decision(start_of_recreated(stream, note.began.time) if old == stream.name else None, warning=warning)
+        return Decision(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.batch_of_partition_0), ""

@@ -79,11 +79,18 @@ class Began:
         stream: name of the stream.
         end: the position after its last message then.
         time: when that was, in nanoseconds since 1970 by the server's clock; 0 if that is unknown.
+        noted: the same by the clock of the machine that noted it; 0 if that is unknown.
+        process: the server's process that held the stream's message ids, see
+            :class:`~spark_nats.jetstream.id_memory.IdMemory`; empty if that is unknown, as in notes of older versions.
+        id_lifetime: seconds for which message ids were relied on then.
     """
 
     stream: str
     end: Position
     time: int
+    noted: int = 0
+    process: str = ""
+    id_lifetime: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

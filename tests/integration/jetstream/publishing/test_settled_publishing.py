@@ -31,6 +31,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
 from spark_nats.jetstream.publishing.recovery import Recovery
@@ -197,7 +198,8 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
         js = JetStream(connection)
         account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
-        recovery = Recovery(stream_info(js, "S"), 5.0, 5.0, js.prefix, True, False, account)
+        info = stream_info(js, "S")
+        recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, account, memory_of(js, info))
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
         left = recovery.resume(js, [sent, waiting])

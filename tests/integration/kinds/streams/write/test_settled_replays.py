@@ -171,6 +171,9 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
         "sequence": 6,
         "time": ANY,
         "timestamp": text_of(time_at(last, "message", "time")),
+        "process": ANY,
+        "id_lifetime_ms": 60_000,
+        "noted": ANY,
     }
 
 
@@ -429,7 +432,7 @@ def test_a_later_attempt_goes_on_where_the_stream_removes_what_is_to_be_read_bac
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its limits have removed the attempt's own rows, and an earlier attempt is seldom running."""
-    nats_py.create_stream(unique, max_msgs_per_subject=1, **FORGETFUL)
+    nats_py.create_stream(unique, max_msgs=1, **FORGETFUL)
     options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
     write_partition(options, task, iter([]))
 

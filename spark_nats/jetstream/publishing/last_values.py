@@ -1,0 +1,86 @@
+"""Keeps the order of rows in streams that keep the last messages of each subject, such as KV buckets.
+
+There, what counts is the last message of a subject. A row that is sent again must not be stored after a later one of
+its subject: the older value would replace the newer one. So a row that may not be stored, but has a later row of its
+subject that is, counts as replaced by that one (:func:`replaced`), and is not sent again.
+
+A stream may also recognize a row by its message id and say that it has the row already, but only after it has stored
+earlier rows of the same subject again, whose ids it has forgotten. Then an older value is the last one. :class:`Behind`
+collects such rows, to be stored again under other ids.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from spark_nats import clock
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, texts, values_of
+from spark_nats.protocol.headers import with_id
+
+
+def replaced(subjects: pa.Array, stored: Mask) -> Mask:
+    """Return a mask of the rows that are not stored and come before a stored one of their subject."""
+    if not stored.any() or stored.all():
+        return np.zeros(len(subjects), np.bool_)
+    codes, places = _codes(subjects), np.arange(len(subjects))
+    last = np.full(int(codes.max()) + 1, -1)
+    np.maximum.at(last, codes[stored], places[stored])
+    found: Mask = ~stored & (places < last[codes])
+    return found
+
+
+def _codes(subjects: pa.Array) -> Positions:
+    return values_of(subjects.dictionary_encode().indices.cast(pa.int64()))
+
+
+class Behind:
+    """The rows of a task that a stream had already, while an earlier row of their subject was stored now."""
+
+    def __init__(self) -> None:
+        self._stores = False  # whether a row was stored now, and not before
+        self._rows: Rows | None = None  # rows that the stream had, the last of each subject
+        self._sequences: Positions = np.zeros(0, np.int64)
+
+    def counts(self, had: Mask) -> bool:
+        """Tell whether answers have to be noted, from a mask of those to rows that the stream had."""
+        if self._stores and self._rows is None:
+            return bool(had.any())
+        self._stores = self._stores or not had.any()
+        return not (self._rows is None and (had.all() or not had.any()))
+
+    def note(self, answered: Rows, had: Mask, sequences: Positions) -> None:
+        """Note answered rows, in their order: which of them the stream ``had``, and their sequences."""
+        if not self._stores:  # what the stream had before it stored anything is in order
+            first = int(np.argmin(had))
+            if had[first]:
+                return
+            self._stores = True
+            answered, had, sequences = answered.take(slice(first, None)), had[first:], sequences[first:]
+        if self._rows is None and not had.any():
+            return
+        if answered.conditional:  # the row itself says what it may replace
+            had = np.zeros(answered.size, np.bool_)
+        if self._rows is not None:
+            answered = Rows.together([self._rows, answered])
+            had = np.concatenate([np.ones(self._rows.size, np.bool_), had])
+            sequences = np.concatenate([self._sequences, sequences])
+        codes, is_last = _codes(answered.subjects), np.zeros(answered.size, np.bool_)
+        order = np.argsort(answered.numbers, kind="stable")[::-1]
+        is_last[order[np.unique(codes[order], return_index=True)[1]]] = True
+        chosen = is_last & had
+        self._rows, self._sequences = (answered.take(chosen), sequences[chosen]) if chosen.any() else (None, sequences)
+
+    def take(self) -> tuple[Rows, Positions] | None:
+        """Return these rows and their sequences, None when there are none; and note that they are taken care of."""
+        rows, self._rows = self._rows, None
+        return None if rows is None else (rows, self._sequences)
+
+
+def with_other_ids(rows: Rows) -> Rows:
+    """Return rows with message ids that the stream does not know, as rows that were never sent."""
+    assert rows.ids is not None  # noqa: S101 - a stream knows rows by their ids only
+    ids = [f"again-{clock.token(8)}-{each}" for each in rows.ids.to_pylist()]
+    blocks = [with_id(rows.header(i), each) for i, each in enumerate(ids)]
+    return rows._replace(headers=byte_strings(blocks), ids=texts(ids), since=0.0, after=0, again=False)

@@ -1,0 +1,308 @@
+"""Replays after a server has forgotten message ids: it knows those of the messages that it still has, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.embedded import NatsServer
+from spark_nats.errors import DataLossError, PublishError
+from spark_nats.kinds.buckets.write import sink_of
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.tasks import WriteTask, Written
+from tests.chaos.proxy import Proxy
+from tests.connections import write_options
+from tests.integration.support import run_task, table
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import ServerFactory, end
+
+Meanwhile = list[Callable[[], object]]
+ROWS = table(subject=[f"S.{i % 5}" for i in range(100)], payload=[str(i).encode() for i in range(100)])
+LAST = {f"S.{i % 5}": str(i).encode() for i in range(95, 100)}
+
+
+@pytest.fixture
+def server(server_factory: ServerFactory, tmp_path: Path) -> NatsServer:
+    return server_factory(store_dir=tmp_path)
+
+
+@pytest.fixture
+def client(server: NatsServer) -> Iterator[NatsPy]:
+    with NatsPy(server.url) as connected:
+        yield connected
+
+
+def restart(server: NatsServer) -> None:
+    end(server)
+    server.start()
+
+
+def kill(server: NatsServer) -> None:
+    server.kill()
+    server.start()
+
+
+def leave(server: NatsServer) -> None:
+    """Nothing happens to the server."""
+
+
+RESTARTS = pytest.mark.parametrize("harm", [restart, kill])
+
+
+def given(client: NatsPy, stream: str) -> int:
+    """The last sequence that a stream has given; asked again while a restarted server does not answer."""
+    found = wait_until(lambda: state_if_there(client, stream))
+    return int(found["last_seq"])
+
+
+def state_if_there(client: NatsPy, stream: str) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = client.stream_info(stream)["state"]
+    except Exception:
+        return {}
+    return state
+
+
+def last_values(client: NatsPy, stream: str) -> dict[str, bytes]:
+    given(client, stream)
+    return {message.subject: message.payload for message in client.read_stream(stream)}
+
+
+def run_bucket(server: NatsServer, rows: pa.Table, **options: Any) -> Written:
+    """What a task of a micro-batch does that writes the bucket B."""
+    parsed = write_options(options.pop("servers", server.url), bucket="B", **options)
+    return write_partition(parsed, WriteTask("query", "0", 0), iter(rows.to_batches(10)), sink_of(parsed))
+
+
+def drain(client: NatsPy, stream: str) -> None:
+    """Take every message of a work queue, as its worker does."""
+    client.purge_stream(stream)
+
+
+@RESTARTS
+def test_a_drained_work_queue_does_not_get_its_rows_again_after_a_restart(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
+) -> None:
+    client.create_stream("S", ["S.>"], retention="workqueue")
+    run_task(server.url, ROWS, stream="S")
+    drain(client, "S")
+    run_task(server.url, ROWS, stream="S")  # the ids are known
+    assert given(client, "S") == 100
+    harm(server)
+    with pytest.raises(DataLossError, match="workqueue retention, and cannot be read back"):
+        run_task(server.url, ROWS, stream="S")
+    assert given(client, "S") == 100
+    run_task(server.url, ROWS, stream="S", failOnDataLoss=False)
+    assert given(client, "S") == 200
+
+
+def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: NatsServer, client: NatsPy) -> None:
+    client.create_stream("S", ["S.>"], retention="workqueue")
+    run_task(server.url, ROWS[:0], stream="S")
+    restart(server)
+    run_task(server.url, ROWS, stream="S")
+    assert given(client, "S") == 100
+
+
+@RESTARTS
+@pytest.mark.parametrize("limits", [{"max_msgs": 10}, {}])
+def test_rows_that_a_stream_has_removed_are_not_stored_again_after_a_restart(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None], limits: dict[str, Any]
+) -> None:
+    client.create_stream("S", ["S.>"], **limits)
+    run_task(server.url, ROWS, stream="S")
+    if not limits:
+        client.purge_stream("S")
+    run_task(server.url, ROWS, stream="S")
+    harm(server)
+    with pytest.raises(DataLossError, match="it is unknown what it stored then"):
+        run_task(server.url, ROWS, stream="S")
+    assert given(client, "S") == 100
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("stored", [60, 100])
+@pytest.mark.parametrize("harm", [leave, restart, kill])
+def test_rows_that_later_ones_of_their_subjects_have_replaced_are_not_stored_again(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None], stored: int, kept: int
+) -> None:
+    client.create_stream("S", ["S.>"], max_msgs_per_subject=kept)
+    run_task(server.url, ROWS[:stored], stream="S")
+    harm(server)
+    given(client, "S")
+    run_task(server.url, ROWS, stream="S")
+    assert given(client, "S") == 100
+    assert last_values(client, "S") == LAST
+
+
+def test_a_value_that_somebody_else_has_replaced_is_not_stored_over_the_newer_one(
+    server: NatsServer, client: NatsPy
+) -> None:
+    client.create_stream("S", ["S.>"], max_msgs_per_subject=1)
+    run_task(server.url, ROWS, stream="S")
+    client.publish_acked([("S.3", b"newer", None)])
+    restart(server)
+    given(client, "S")
+    with pytest.raises(DataLossError, match="it is unknown what it stored then"):
+        run_task(server.url, ROWS, stream="S")
+    assert last_values(client, "S") == {**LAST, "S.3": b"newer"}
+
+
+@RESTARTS
+def test_an_increment_counts_once_or_is_an_error_after_a_restart(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
+) -> None:
+    client.create_stream("S", ["S.>"], allow_msg_counter=True, max_msgs_per_subject=1)
+    rows = pa.table({"subject": [f"S.{i % 5}" for i in range(100)], "increment": pa.array([1] * 100, pa.int64())})
+    run_task(server.url, rows, stream="S")
+    run_task(server.url, rows, stream="S")
+    harm(server)
+    given(client, "S")
+    with pytest.raises(DataLossError, match="it is unknown what it stored then"):
+        run_task(server.url, rows, stream="S")
+    assert set(last_values(client, "S").values()) == {b'{"val":"20"}'}
+
+
+@pytest.mark.parametrize("history", [1, 5])
+@pytest.mark.parametrize("harm", [leave, restart, kill])
+def test_each_key_of_a_bucket_ends_with_its_last_value(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None], history: int
+) -> None:
+    client.create_stream("KV_B", ["$KV.B.>"], max_msgs_per_subject=history, allow_rollup_hdrs=True, allow_direct=True)
+    keys = pa.table({"key": [f"k{i % 5}" for i in range(100)], "value": [str(i) for i in range(100)]})
+    run_bucket(server, keys)
+    harm(server)
+    given(client, "KV_B")
+    run_bucket(server, keys)
+    assert last_values(client, "KV_B") == {f"$KV.B.k{i % 5}": str(i).encode() for i in range(95, 100)}
+
+
+# Within a task: its answers are lost, and the server ends and begins again before the rows are sent again
+
+
+@contextmanager
+def killed_before_it_answers(
+    server: NatsServer, client: NatsPy, stream: str, rows: int
+) -> Iterator[tuple[str, Meanwhile]]:
+    """A server that is killed and started again when it has stored so many rows, whose answers have not arrived.
+
+    Yields its URL, and a list of what is done before it is killed.
+    """
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    proxy.lost = f'{{"stream":"{stream}","seq":'.encode()  # acknowledgements
+    meanwhile: Meanwhile = []
+
+    def harm() -> None:
+        wait_until(lambda: given(client, stream) >= rows)
+        for each in meanwhile:
+            each()
+        server.kill()
+        proxy.lost = None
+        server.start()
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            harming = pool.submit(harm)
+            yield proxy.url, meanwhile
+            harming.result()
+        finally:
+            proxy.close()
+
+
+WAYS = pytest.mark.parametrize(
+    "options", [{}, {"deduplicate": "window"}, {"atomic": "true"}], ids=["exact", "window", "atomic"]
+)
+
+
+@WAYS
+@pytest.mark.parametrize("config", [{"retention": "workqueue"}, {}], ids=["work queue", "limits"])
+def test_rows_are_not_sent_again_where_a_killed_server_has_removed_them(
+    server: NatsServer, client: NatsPy, options: dict[str, str], config: dict[str, Any]
+) -> None:
+    client.create_stream("S", ["S.>"], allow_atomic=True, **config)
+    with killed_before_it_answers(server, client, "S", 100) as (url, meanwhile):
+        meanwhile.append(lambda: drain(client, "S"))
+        with pytest.raises(PublishError, match="unknown"):
+            run_task(url, ROWS, stream="S", **options)
+    assert given(client, "S") == 100
+
+
+@WAYS
+def test_rows_are_stored_once_where_a_killed_server_still_has_them(
+    server: NatsServer, client: NatsPy, options: dict[str, str]
+) -> None:
+    client.create_stream("S", ["S.>"], allow_atomic=True)
+    with killed_before_it_answers(server, client, "S", 100) as (url, _):
+        run_task(url, ROWS, stream="S", **options)
+    assert given(client, "S") == 100
+
+
+@WAYS
+def test_rows_whose_answers_are_lost_leave_the_last_value_of_each_subject(
+    server: NatsServer, client: NatsPy, options: dict[str, str]
+) -> None:
+    client.create_stream("S", ["S.>"], allow_atomic=True, max_msgs_per_subject=1)
+    with killed_before_it_answers(server, client, "S", 100) as (url, _):
+        run_task(url, ROWS, stream="S", **options)
+    assert given(client, "S") == 100
+    assert last_values(client, "S") == LAST
+
+
+@pytest.mark.parametrize("history", [1, 5])
+def test_a_key_that_is_put_three_times_has_the_last_value_after_the_answers_are_lost(
+    server: NatsServer, client: NatsPy, history: int
+) -> None:
+    client.create_stream("KV_B", ["$KV.B.>"], max_msgs_per_subject=history, allow_rollup_hdrs=True, allow_direct=True)
+    rows = pa.table({"key": ["k"] * 3, "value": ["1", "2", "3"]})
+    with killed_before_it_answers(server, client, "KV_B", 3) as (url, _):
+        run_bucket(server, rows, servers=url)
+    assert last_values(client, "KV_B") == {"$KV.B.k": b"3"}
+
+
+# De-duplication is for each row, what counts is the last row of each key
+
+
+@pytest.mark.parametrize("what", ["bucket", "stream"])
+def test_a_replay_of_which_only_the_later_ids_are_known_leaves_the_last_values(
+    server: NatsServer, client: NatsPy, what: str
+) -> None:
+    window = 2_000_000_000
+    name = {"bucket": "KV_B", "stream": "S"}[what]
+    subject = {"bucket": "$KV.B.", "stream": "S."}[what]
+    client.create_stream(
+        name,
+        [f"{subject}>"],
+        max_msgs_per_subject=1,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+        duplicate_window=window,
+    )
+    keys = [f"k{i}" for i in range(5)]
+
+    def rows(value: str) -> pa.Table:
+        if what == "bucket":
+            return pa.table({"key": keys, "value": [value] * 5})
+        return pa.table({"subject": [f"S.{key}" for key in keys], "payload": [value] * 5})
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        yield from rows("old").to_batches()
+        probe = (f"{subject}probe", b"", {"Nats-Msg-Id": "probe"})
+        (first,) = client.publish_acked([probe])
+        wait_until(lambda: client.publish_acked([probe]) != [first])  # the ids of the old values are forgotten
+        yield from rows("new").to_batches()
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> None:
+        target = {"bucket": "B"} if what == "bucket" else {"stream": "S", "deduplicate": "window"}
+        parsed = write_options(server.url, **target)
+        write_partition(parsed, WriteTask("query", "0", 0), batches, sink_of(parsed))
+
+    attempt(slowly())
+    attempt(iter([*rows("old").to_batches(), *rows("new").to_batches()]))
+    found = last_values(client, name)
+    assert {found[f"{subject}{key}"] for key in keys} == {b"new"}

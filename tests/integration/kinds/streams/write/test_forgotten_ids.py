@@ -169,6 +169,24 @@ def test_an_increment_counts_once_or_is_an_error_after_a_restart(
     assert set(last_values(client, "S").values()) == {b'{"val":"20"}'}
 
 
+@RESTARTS
+def test_bad_rows_that_somebody_has_taken_are_not_stored_again_after_a_restart(
+    server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
+) -> None:
+    client.create_stream("S", ["S.>"])
+    client.create_stream("D", ["D.>"], retention="workqueue")
+    rows = table(subject=["S.a", "S. b", "S.c"], payload=[b"1", b"2", b"3"])
+    options = {"stream": "S", "badRows": "stream", "badRowsStream": "D"}
+    run_task(server.url, rows, **options)
+    drain(client, "D")
+    run_task(server.url, rows, **options)  # the id is known
+    harm(server)
+    given(client, "D")
+    with pytest.raises(DataLossError, match="'D' has workqueue retention, and cannot be read back"):
+        run_task(server.url, rows, **options)
+    assert (given(client, "S"), given(client, "D")) == (2, 1)
+
+
 @pytest.mark.parametrize("history", [1, 5])
 @pytest.mark.parametrize("harm", [leave, restart, kill])
 def test_each_key_of_a_bucket_ends_with_its_last_value(

@@ -60,7 +60,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     if not samples and under_way is not None:
         start = {key: start_of(part, None) for key, part in under_way.entries.items()}
         ends = {key: part.end for key, part in under_way.entries.items()}
-        positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
+        positions = {key: _beginning(end, start[key]) for key, end in ends.items()}
         samples = [LagSample(under_way.began, under_way.began, start, positions, {})]
     if not samples or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=location, batch=batch))
@@ -69,6 +69,13 @@ def read_checkpoint(location: str) -> Checkpoint:
         raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
+
+
+def _beginning(end: Position, start: int) -> Position:
+    """Return where a micro-batch begins at a sequence, by what the position at its end notes of that."""
+    before = end.before
+    time = before.time if before is not None and before.sequence == start - 1 else None
+    return Position(end.created, start, time, end.earliest, end.latest)
 
 
 def _sample(planned: Planned, before: Planned | None, ended: float) -> LagSample:

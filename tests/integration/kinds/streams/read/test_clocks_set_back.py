@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.support import PAYLOAD, Query, numbers_of, sentence_of, stream_reader
 from tests.nats_py import NatsPy
-from tests.servers import ClockServer, copy_store
+from tests.servers import ClockServer, Cluster, copy_store
 
 Start = Callable[..., ClockServer]
 
@@ -112,3 +112,28 @@ def test_what_cannot_be_told_is_read_again_from_where_the_micro_batch_began(
     with caplog.at_level(logging.WARNING):
         assert numbers_of(tolerant.micro_batch()) == [*range(10, 20), *range(100, 115)]
     assert "from sequence 11 to 35" in caplog.text
+
+
+@pytest.mark.long("spark_nats/jetstream/judgement.py", "spark_nats/jetstream/views.py")
+def test_a_leader_whose_clock_is_behind_loses_nothing(tmp_path: Path, unique: str) -> None:
+    with Cluster(tmp_path, clocks=True) as cluster, NatsPy(cluster.urls.split(",")) as client:
+        client.create_in_cluster("S", num_replicas=3, max_msgs_per_subject=1)
+        leader = client.stream_info("S")["cluster"]["leader"]
+        other = next(server for server in cluster.servers if server is not cluster.of(leader))
+        cluster.step(other, -2)
+
+        def store(*numbers: int) -> None:
+            client.publish_acked([(f"S.{number}", str(number).encode()) for number in numbers])
+
+        def started(checkpoint: dict[str, Any] | None = None) -> Query:
+            options = {"stream": "S", "startingOffsets": "earliest"}
+            return Query(stream_reader(cluster.urls, PAYLOAD, **options), checkpoint)
+
+        store(*range(300))
+        query = started()
+        client.hand_over("S", f"n{cluster.servers.index(other)}")
+        store(300)
+        assert len(query.rows(301)) == 301
+        store(300)
+        assert numbers_of(started(query.offset).rows(1)) == [300]
+        assert numbers_of(query.rows(1)) == [300]

@@ -170,20 +170,20 @@ def test_changes_of_a_bucket_are_read_on(renamed: Renamed, history: int) -> None
     assert [int(row["value"]) for row in changes(query.offset).rows(2)] == [28, 22]
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "limits"])
+@pytest.mark.parametrize("retention", ["workqueue", "interest", "limits"])
 def test_a_query_that_consumes_reads_on_and_releases(renamed: Renamed, retention: str) -> None:
-    if "2.10" in str(renamed.server._binary) or (retention == "limits" and "2.12" in str(renamed.server._binary)):
+    if "2.10" in str(renamed.server._binary) or (retention != "workqueue" and "2.12" in str(renamed.server._binary)):
         pytest.skip("this server is too old to consume from")
     renamed.create(retention=retention, allow_direct=True)
-    renamed.publish(*range(20))
     query = renamed.started(consume=True)
+    renamed.publish(*range(20))
     assert numbers_of(query.micro_batch()) == [*range(20)]
     renamed.rename()
     renamed.publish(*range(20, 30))
     query = renamed.started(query.offset, consume=True)
     assert numbers_of(query.rows(10)) == [*range(20, 30)]
     query.micro_batch()
-    if retention == "workqueue":
+    if retention != "limits":
         with NatsPy(renamed.server.url) as client:
             wait_until(lambda: client.held("S") == 0)
 
@@ -269,3 +269,26 @@ def test_an_offset_of_the_origin_is_good_for_its_promoted_mirror(server_factory:
     offset = {"M": query.offset["S"]}
     assert numbers_of(it.started(stream="M", startingOffsets=json.dumps(offset)).micro_batch()) == [*range(20, 30)]
     assert numbers_of(it.started(offset, stream="M").micro_batch()) == [*range(20, 30)]
+
+
+def test_a_promoted_mirror_that_lacks_the_last_messages_is_a_lost_end(server_factory: ServerFactory) -> None:
+    it = Renamed(server_factory(), restored)
+    it.create()
+    with NatsPy(it.server.url) as client:
+        client.create_stream("M", [], mirror={"name": "S"})
+        it.publish(*range(15))
+        wait_until(lambda: client.held("M") == 15)
+        client.api("STREAM.UPDATE.M", {"name": "M", "subjects": ["M.>"]})  # it hears of nothing more
+        it.publish(*range(15, 20))
+        query = it.started()
+        query.micro_batch()
+        client.delete_stream("S")
+        client.api("STREAM.UPDATE.M", {"name": "M", "subjects": ["S.>"]})
+    offset = {"M": query.offset["S"]}
+    assert "ends at sequence 15, but the query is to resume at 21" in sentence_of(
+        it.started(offset, stream="M").micro_batch
+    )
+    it.publish(*range(100, 110))
+    assert "stream 'M' has lost its end" in sentence_of(it.started(offset, stream="M").micro_batch)
+    tolerant = it.started(offset, stream="M", failOnDataLoss=False)
+    assert numbers_of(tolerant.micro_batch()) == [*range(100, 110)]

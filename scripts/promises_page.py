@@ -21,6 +21,7 @@ TABLES = {
     "writing": ["Delivery guarantees"],
     "exactly-once": ["How the guarantees work"],
     "durability": ["What can lose acknowledged messages", "How a query detects a loss", "What is the same stream"],
+    "failover": ["What is known of message ids"],
     "queues": ["", "Streams that copy a queue"],  # the first one is above the first heading but the page's own
     "reading": ["Times that fall", "How large a micro-batch is"],
     "with-spark": ["Windows and late data", "Triggers"],

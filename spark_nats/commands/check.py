@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from spark_nats.commands.conditions import MAY_NOT_ASK, PATTERN_MATCHES_NONE
 from spark_nats.commands.permissions import Ability, Rights, needs_of_bucket, needs_of_stream
 from spark_nats.commands.report import MISSING, ROUND_TRIPS, Report, ServerReached, StreamChecked
 from spark_nats.errors import (
+    JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     PermissionsError,
@@ -43,9 +44,10 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
-from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
+from spark_nats.protocol.api import API_PREFIX, is_of_account, prefix_of_domain
 from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
+from spark_nats.protocol.subjects import overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 MAX_TRIED = 20
@@ -102,6 +104,7 @@ class _Check:
         self._retry_timeout = settings.retries.timeout
         self._state_bucket = str(WriteOptions.options["state_bucket"].value(given, streaming=True))
         self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no new message of the streams can have
+        self._heard_here: list[StreamInfo] = []  # streams of the server's own domain, if another one is asked
         self._problems: list[str] = []
 
     def run(self) -> Report:
@@ -126,6 +129,7 @@ class _Check:
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._state() if hears.possible and tried and not self._bucket else None
         self._unmatched_subjects = unmatched_filters(self._subjects, known.values())
+        self._heard_here = self._listed_here(known)
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
@@ -229,6 +233,19 @@ class _Check:
         state = _answer(lambda: stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
 
+    def _listed_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
+        """Return the streams of the server's own domain, if these streams are in another one."""
+        here, elsewhere = self._connection.info.domain, self._prefix != API_PREFIX and is_of_account(self._prefix)
+        if not elsewhere or not self._chosen or self._bucket or all(each.domain == here for each in streams.values()):
+            return []
+
+        def ask() -> list[StreamInfo]:
+            with suppress(JetStreamUnavailableError):  # there is no JetStream here
+                return list_streams(JetStream(self._connection))
+            return []
+
+        return self._asked(ask, "which streams of the server's own domain hear the same subjects") or []
+
     def _stream(
         self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, state: StreamInfo | None
     ) -> StreamChecked:
@@ -268,7 +285,8 @@ class _Check:
             misses = [
                 f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
-            warnings = [*_risks(known, state), *self._waits(known), *misses]
+            others = _hear_too(known, self._heard_here)
+            warnings = [*_risks(known, state), *self._waits(known), *misses, *others]
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -332,6 +350,20 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
             f"it has {stream.replicas} replicas in {stream.storage}, and the bucket where exact writes note what they "
             f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
         )
+    return found
+
+
+def _hear_too(stream: StreamInfo, others: list[StreamInfo]) -> list[str]:
+    """Describe which of these streams, which are in another domain, hear what is written to a stream."""
+    found = []
+    for other in others:
+        same = [each for each in stream.subjects if any(overlap(each, subject) for subject in other.subjects)]
+        if same and other.domain != stream.domain:
+            where = f"in domain {other.domain!r}" if other.domain else "outside any domain"
+            found.append(
+                f"stream {other.name!r} {where} hears {', '.join(same)} too: it stores what is written here, and "
+                "answers it. Give the two different subjects"
+            )
     return found
 
 

@@ -52,7 +52,8 @@ class StreamChecked:
     duplicate_window: float = 0.0  # seconds for which it remembers message ids
     outlasts: bool = False  # whether it certainly still remembers message ids after a whole `retryTimeout`
     max_age: float | None = None  # seconds after which it removes messages; None when it never does for their age
-    # risks for what is written to it, and subjects that leave a read without rows; only for named streams, no buckets
+    # risks for what is written to it, streams in other domains that hear the same, and subjects that leave a read
+    # without rows; only for named streams, no buckets
     warnings: tuple[str, ...] = ()
     abilities: tuple[Ability, ...] = ()  # what the user may do with it; empty when that was not checked
     missing: bool = False  # whether the problem is that it does not exist

@@ -43,9 +43,9 @@ from tests.integration.commands.test_permissions import (
     users,
 )
 from tests.integration.support import monitoring, write
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.operator_mode import OperatorMode
-from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, paused
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, free_ports, paused
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -513,6 +513,41 @@ def test_in_a_domain_keys_are_checked_where_they_are_published(check: Command, s
     with NatsPy(hub.url, user="admin", password="pw") as client:
         stored = [(message.subject, message.payload) for message in client.read_stream("KV_CONFIG")]
     assert stored == [("$KV.CONFIG.b", b"2"), ("$KV.CONFIG.a", b"2"), ("$KV.CONFIG.new", b"1")]
+
+
+def test_a_stream_of_the_servers_own_domain_that_hears_the_same_is_told(
+    check: Command, server_factory: ServerFactory
+) -> None:
+    hub, leaf = hub_and_leaf(server_factory, users(user("quiet", [*in_the_hub(["$JS.API.STREAM.INFO.ORDERS"]), ASK])))
+    admin, there = ["--user", "admin", "--password", "pw"], ["--stream", "ORDERS", "--domain", "hub"]
+    too = "stream {!r} in domain 'leaf' hears orders.eu.> too: it stores what is written here, and answers it"
+    with NatsPy(hub.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.eu.>", "orders.us.>"])
+    assert "hears" not in check(leaf, *admin, *there).out
+    with NatsPy(leaf.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.eu.*"])
+        client.create_stream("OTHERS", ["others"])
+    assert f"warning: stream ORDERS: {too.format('ORDERS')}" in check(leaf, *admin, *there).out
+    assert "hears" not in check(leaf, *admin, "--stream", "ORDERS").out
+    assert "hears" not in check(hub, *admin, *there).out  # a hub does not know which domains there are
+    quiet = check(leaf, "--user", "quiet", *LOGIN, *there).out
+    assert "unknown: which streams of the server's own domain hear the same subjects: this user may not ask" in quiet
+
+
+def test_a_stream_outside_any_domain_that_hears_the_same_is_told(check: Command, server_factory: ServerFactory) -> None:
+    (port,) = free_ports(1)
+    hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}')
+    up = f'leafnodes {{ remotes: [ {{ url: "nats://127.0.0.1:{port}" }} ] }}'
+    for named, jetstream in (("with", True), ("without", False)):
+        leaf = server_factory(f"server_name: {named}\n{up}", jetstream=jetstream)
+        with NatsPy(hub.url) as at_hub, NatsPy(leaf.url) as at_leaf:
+            at_hub.create_stream("ORDERS", ["orders"])
+            if jetstream:
+                at_leaf.create_stream("EDGE", ["orders"])
+            wait_until(lambda: succeeds(lambda: at_leaf.request("$JS.hub.API.INFO", timeout=1.0)))
+            ran = check(leaf, "--stream", "ORDERS", "--domain", "hub")
+        told = "stream 'EDGE' outside any domain hears orders too" in ran.out
+        assert (told, ran.status, "unknown:" in ran.out) == (jetstream, 0, False)
 
 
 def test_a_bucket_that_is_missing_is_a_failure_that_names_another(

@@ -23,12 +23,23 @@ from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
 from tests.connections import options_for, publisher_for, write_options
 from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.kinds.buckets.test_bucket_elsewhere import ACCOUNTS
-from tests.integration.support import PAYLOAD, Query, read_payloads, sentence_of, stream_reader, table, texts_of, write
+from tests.integration.support import (
+    PAYLOAD,
+    Query,
+    read_payloads,
+    run_task,
+    sentence_of,
+    stream_reader,
+    table,
+    texts_of,
+    write,
+)
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import BINARY_2_10, BINARY_2_12, OLDER_BINARY, ServerFactory, paused
 
 HEARS = ["orders.>"]
 FULL = {"max_msgs": 50, "discard": "new"}
+AHEAD = {"first_seq": 5001}  # what another stream acknowledges seems to be there
 THERE = {"stream": "ORDERS", "domain": "hub"}
 ALSO = "stream 'ORDERS' in domain 'leaf' answers on it too"
 
@@ -119,6 +130,38 @@ def test_a_refusal_of_the_leaf_does_not_count_once_the_hub_has_acknowledged(
     assert two.held() == (2, 1)
 
 
+@pytest.mark.parametrize("at", ["leaf", "hub"])
+def test_a_stream_of_another_name_that_hears_the_same_changes_nothing(two: Two, at: str) -> None:
+    """The leaf's stream refuses rows that name another one, and acknowledges those that name none."""
+    two.at_hub.create_stream("ORDERS", HEARS)
+    two.at_leaf.create_stream("EDGE", HEARS)
+    for client in (two.at_hub, two.at_leaf):
+        wait_until(lambda client=client: both_answer(client, "orders.a"))
+    server = getattr(two, at)
+    write(server, rows(200), **THERE)
+    assert (two.at_hub.held("ORDERS"), two.at_leaf.held("EDGE")) == (200, 0)
+    with connect(options_for(server.url)) as connection:
+        js = JetStream(connection, prefix_of_domain("hub"))
+        publisher = publisher_for(connection, stream_info(js, "ORDERS"), api_prefix=js.prefix)
+        publisher.publish(pa.array(["orders.a"] * 200), pa.array([b"1"] * 200))
+        publisher.drain()
+        assert publisher.confirmed == 200
+        publisher.close()
+    assert (two.at_hub.held("ORDERS"), two.at_leaf.held("EDGE")) == (400, 200)
+
+
+def test_a_replayed_micro_batch_is_stored_once_in_the_hub_whatever_the_leaf_knows(two: Two) -> None:
+    two.make("ORDERS", HEARS)
+    for _ in range(2):
+        assert run_task(two.leaf.url, rows(200), **THERE, deduplicate="exact").counts.rows == 200
+        two.at_leaf.delete_stream("ORDERS")
+        two.at_leaf.create_stream("ORDERS", HEARS)
+    assert two.at_hub.stored_texts("ORDERS") == numbers(200)
+    two.at_hub.purge_stream("ORDERS")
+    write(two.leaf, rows(200), deduplicate="window", **THERE)
+    assert two.held("ORDERS")[0] == 200
+
+
 def interrupted(server: NatsServer, count: int, after: int) -> Iterator[pa.RecordBatch]:
     """Batches of a hundred rows; the server is killed after some of them, and comes back after the others are sent."""
     for i, batch in enumerate(rows(count).to_batches(100)):
@@ -137,7 +180,7 @@ def write_interrupted(two: Two, **options: Any) -> int:
 
 @pytest.mark.promise("writing#other-domain")
 def test_rows_that_only_the_leaf_has_while_the_hub_is_away_are_an_error(two: Two) -> None:
-    two.make("ORDERS", HEARS)
+    two.make("ORDERS", HEARS, AHEAD)
     said = sentence_of(lambda: write_interrupted(two, deduplicate="false", ackTimeout="3s"))
     assert ALSO in said
     hub, leaf = two.held()
@@ -150,7 +193,7 @@ def test_rows_with_ids_that_only_the_leaf_has_are_sent_again(
     two: Two, deduplicate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_nats.jetstream.publishing.decide.LOST_AFTER", 0.5)
-    two.make("ORDERS", HEARS)
+    two.make("ORDERS", HEARS, AHEAD)
     assert write_interrupted(two, deduplicate=deduplicate) == 2000
     assert two.at_hub.stored_texts("ORDERS") == numbers(2000)
 
@@ -249,6 +292,19 @@ def test_the_stream_of_the_domain_that_was_asked_is_read(two: Two, config: dict[
 
 
 VERSIONS = {"2.10": BINARY_2_10, "2.11": OLDER_BINARY, "2.12": BINARY_2_12, "2.15": None}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_servers_of_each_version_are_told_apart(server_factory: ServerFactory, version: str) -> None:
+    hub, leaf = hub_and_leaf(partial(server_factory, binary=VERSIONS[version]))
+    with NatsPy(hub.url) as at_hub, NatsPy(leaf.url) as at_leaf:
+        two = Two(hub, leaf, at_hub, at_leaf)
+        two.make("ORDERS", HEARS, FULL)
+        said = sentence_of(lambda: write(leaf, rows(200), **THERE))
+        assert "of this task's rows 50 were stored" in said
+        assert two.held() == (50, 200)
+        write(leaf, rows(100), stream="ORDERS")
+        assert two.held() == (50, 300)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

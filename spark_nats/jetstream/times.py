@@ -28,6 +28,8 @@ _NEAR = 64
 """So many of the nearest messages are looked at, fewer where they are large: each request returns a payload."""
 _MAX_BYTES = 4 << 20
 """Bytes that are requested in one round trip, by the stream's average."""
+_MAX_FALLS = 16
+"""So many falls are followed, one after the other; more are seen only where a server makes them up."""
 
 
 class Found(NamedTuple):
@@ -49,7 +51,11 @@ def first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
     """
     since, first, end = _nanoseconds(time), info.first_sequence, info.last_sequence + 1
     found = Found(first_sequence_since(js, info.name, since, first, end))
-    while early := _astray(js, info, lambda message: message.time >= since, range(found.sequence - 1, first - 1, -1)):
+    for _ in range(_MAX_FALLS):
+        before = range(found.sequence - 1, first - 1, -1)
+        early = _astray(js, info, lambda message: message.time >= since, before)
+        if early is None:
+            break
         found = Found(first_sequence_since(js, info.name, since, first, early.sequence + 1), early)
     return found
 
@@ -62,7 +68,10 @@ def end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = Fal
     """
     until, end = _nanoseconds(time) + included * 1000, info.last_sequence + 1
     found = Found(first_sequence_since(js, info.name, until, info.first_sequence, end))
-    while late := _astray(js, info, lambda message: message.time < until, range(found.sequence, end)):
+    for _ in range(_MAX_FALLS):
+        late = _astray(js, info, lambda message: message.time < until, range(found.sequence, end))
+        if late is None:
+            break
         found = Found(first_sequence_since(js, info.name, until, late.sequence + 1, end), late)
     return found
 
@@ -88,7 +97,7 @@ def _astray(
 def _some_of(beside: range, near: int) -> Iterator[int]:
     """Yield the sequences to look at: each of the first ones, then ever fewer, and the last one."""
     place = 0
-    while place < len(beside) - 1:
+    while place < abs(beside.stop - beside.start) - 1:  # where a server makes it up, too long for len()
         yield beside[place]
         place += 1 + max(0, place - near) // 4
     yield from beside[-1:]
@@ -98,7 +107,9 @@ def _between(
     js: JetStream, stream: str, is_astray: Callable[[StoredMessage], bool], a: StoredMessage, b: StoredMessage
 ) -> StoredMessage | None:
     """Return a message that is astray between two; None where times do not fall there, or fall without any such."""
-    while a.time > b.time:
+    for _ in range(_MAX_FALLS):
+        if a.time <= b.time:
+            break
         low, high, after = a.sequence + 1, b.sequence, b
         while low < high:
             middle = (low + high) // 2

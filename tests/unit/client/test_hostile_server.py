@@ -24,7 +24,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import JetStream, StreamInfo, read_range
 from spark_nats.jetstream.messages import last_sequence
-from spark_nats.jetstream.times import first_at
+from spark_nats.jetstream.times import end_at, first_at
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
@@ -159,6 +159,32 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         ):
             with pytest.raises(NatsError):
                 ask()
+
+
+def test_a_stream_as_long_as_sequences_can_be_is_searched_for_a_time() -> None:
+    last, then = 2**64 - 1, "2026-01-01T00:00:00Z"
+    state = {"messages": 1, "bytes": 9, "first_seq": 1, "last_seq": last, "first_ts": then, "last_ts": then}
+    config = {"name": "S", "subjects": ["a"], "retention": "limits"}
+    answers = {
+        "STREAM.INFO.S": {"config": config, "created": then, "state": state},
+        "STREAM.MSG.GET.S": {"message": {"subject": "a", "seq": last, "time": then}},
+    }
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        while True:
+            line = peer.expect(b"\r\n")
+            if line.startswith(b"PUB $JS.API."):
+                subject, inbox = line.decode().split(" ")[1:3]
+                operation = subject.removeprefix("$JS.API.")
+                said = api_answer(operation, answers[operation])
+                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox.encode(), len(said), said))
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        js = JetStream(connection)
+        info = stream_info(js, "S")
+        assert first_at(js, info, datetime(2026, 2, 1, tzinfo=UTC)) == (last + 1, None)
+        assert end_at(js, info, datetime(2025, 2, 1, tzinfo=UTC)).sequence in (1, last)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ CONTROL_PREFIX = "Nats-"  # prefix of the headers that the server acts on
 # Headers that the server, or a client of a KV bucket, acts on or writes.
 MSG_ID = "Nats-Msg-Id"  # the id by which a stream recognises a duplicate
 EXPECTED_STREAM = "Nats-Expected-Stream"  # the only stream that may store the message
+MIRRORED_SINCE = 2, 11, 5  # the first version whose mirrors keep messages that have EXPECTED_STREAM
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # sequence that the subject's last message must have
 EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id that the stream's last message must have
 TTL = "Nats-TTL"  # how long the stream keeps the message (ADR-43)

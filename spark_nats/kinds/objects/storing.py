@@ -21,7 +21,7 @@ from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
-from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
+from spark_nats.protocol.headers import EXPECTED_STREAM, MIRRORED_SINCE, OF_SUBJECT, ROLLUP, encode_block
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
@@ -61,7 +61,8 @@ class Putting:
             self._purge(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
         room = js.connection.info.max_payload or wire.CHUNK_BYTES
-        guard = {EXPECTED_STREAM: self._stream}
+        older = js.connection.info.is_older_than(*MIRRORED_SINCE)
+        guard = {} if older else {EXPECTED_STREAM: self._stream}
         header = encode_block(guard)
         size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
         content = self._content or b""

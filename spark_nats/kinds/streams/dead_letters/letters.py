@@ -43,7 +43,7 @@ from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows,
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import age_of, memory_at
-from spark_nats.kinds.streams.write.partitions import RowWriter
+from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
 from spark_nats.kinds.streams.write.replay import (
     AlreadyStored,
     Before,
@@ -267,7 +267,7 @@ class DeadLetters(RowWriter):
                 most = min(lease.connection.info.max_payload, max_message_size(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
-                about |= {EXPECTED_STREAM: stream}
+                about |= {EXPECTED_STREAM: stream} if names_its_stream(info, lease.connection) else {}
                 letters = [dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
                     lease.connection,

@@ -5,6 +5,7 @@ Each task also checks again that its target is :func:`writable`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from spark_nats import clock
@@ -19,13 +20,16 @@ from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.kind import load
-from spark_nats.kinds.streams.options import EXACT, WriteOptions
+from spark_nats.kinds.streams.options import EXACT, NEVER, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
 from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
 from spark_nats.kinds.streams.write.replay import try_to_read_back
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Began
+from spark_nats.protocol.keyvalue import bucket_of
+
+logger = logging.getLogger(__name__)
 
 _SPREADS_WITHIN = 3.0  # seconds within which all servers of a cluster know a new bucket
 _ONCE_MORE = 0.1  # seconds between two attempts
@@ -42,7 +46,8 @@ def writable(
     say how to create the stream.
 
     Raises:
-        PublishError: the stream is a mirror, or does not acknowledge what it stores.
+        PublishError: the stream is a mirror, does not acknowledge what it stores, or recognizes no message ids although
+            nothing else keeps rows from being stored twice.
         NatsError: the stream does not exist, or cannot be created, or the server does not report its state.
     """
     js, stream, entry = JetStream(connection, options.api_prefix), str(options.stream), None
@@ -60,6 +65,9 @@ def writable(
     refuse_mirror(found)
     if found.config.get("no_ack"):
         raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=stream))
+    if options.deduplicate == WINDOW and not found.duplicate_window:
+        instead = "false" if bucket_of(found.name) else "exact, which needs none, or false"
+        raise PublishError(conditions.NO_WINDOW(target=describe_stream(found.name), instead=instead))
     return found, entry
 
 
@@ -89,12 +97,14 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
+        if "msg_id" in columns and options.deduplicate == NEVER and not stream.duplicate_window:
+            logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
         return _prepare_replay(js, options, stream, streaming)
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
-    """Check that a stream of counters gets increments that expect no last message, and any other stream gets none."""
+    """Check that a stream of counters gets only increments, which expect nothing, and any other stream gets none."""
     if "increment" in columns and not has_counters(stream):
         raise SchemaError(conditions.NO_COUNTERS(stream=stream.name))
     if not has_counters(stream):
@@ -103,6 +113,9 @@ def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence
         raise SchemaError(conditions.INCREMENTS_ONLY(stream=stream.name))
     if "expected_last_subject_sequence" in columns:
         raise SchemaError(conditions.COUNTERS_EXPECT_NOTHING(stream=stream.name))
+    # Servers from 2.14.2 on, or a little before, create no such stream.
+    if stream.config.get("allow_msg_schedules") and options.control_headers and "headers" in columns:
+        raise SchemaError(conditions.COUNTERS_FIRE_NOTHING(stream=stream.name))
 
 
 def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:

@@ -63,6 +63,21 @@ NOT_RUN = Condition(
     "the query, remove from its checkpoint the files of 'offsets' after the last one of 'commits', because Spark would "
     "leave their rows out, and start it with a trigger for micro-batches, such as trigger(processingTime='1 second')"
 )
+NO_WINDOW = Condition(
+    "[NATS_NO_WINDOW] {target} recognizes no message ids, because its duplicate_window is 0 (from nats-server 2.14 on, "
+    "a stream with sources has none unless it is given one), so that it would store rows of a replay twice; nothing "
+    "was sent; give it a duplicate_window, or set the option 'deduplicate' to {instead}"
+)
+IDS_NOT_RECOGNIZED = Condition(
+    "[NATS_IDS_NOT_RECOGNIZED] {target} recognizes no message ids, because its duplicate_window is 0 (from nats-server "
+    "2.14 on, a stream with sources has none unless it is given one): rows with a 'msg_id' that it has already are "
+    "stored again; give it a duplicate_window"
+)
+COUNTERS_FIRE_NOTHING = Condition(
+    "[NATS_COUNTERS_FIRE_NOTHING] stream {stream!r} has counters and allows schedules (its allow_msg_counter and "
+    "allow_msg_schedules are true), and would add the increments of rows with schedules, but never publish them; drop "
+    "the column 'headers' or the option 'controlHeaders', and write schedules to another stream"
+)
 NO_ACKNOWLEDGEMENTS = Condition(
     "[NATS_NO_ACKNOWLEDGEMENTS] stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row "
     "would be known to be stored; nothing was sent; set no_ack to false, or use another stream, or core NATS "

@@ -32,6 +32,8 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_stored
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
+from spark_nats.protocol.control import is_older
+from spark_nats.protocol.headers import MIRRORED_SINCE
 from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
@@ -68,8 +70,7 @@ def write_partition(
         else:
             batches = _looked_at(options, task.query, batches)
         writer.begin(lease, task, before, fence)
-        # A stream of counters refuses the header that names the stream.
-        names_stream = stream is not None and not has_counters(stream)
+        names_stream = stream is not None and names_its_stream(stream, lease.connection)
         counts = writer.write(stream, RowChecker(options, max_payload, ids, names_stream, sink.columns), batches)
     count, duplicates = counts.rows, counts.duplicates
     already_stored = before.already_stored if before is not None else None
@@ -89,6 +90,15 @@ def write_partition(
     rows = count - counts.skipped - counts.bad
     counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.reconnects)
     return Written(counts, task.query if unsure else None, task.run)
+
+
+def names_its_stream(stream: StreamInfo, connection: Connection) -> bool:
+    """Tell whether rows name their stream in a header: one of counters refuses that, and mirrors of old servers do.
+
+    Mirrors are taken to be on servers of the version that leads the stream.
+    """
+    version = stream.server_version or connection.info.version
+    return not has_counters(stream) and not is_older(version, *MIRRORED_SINCE)
 
 
 class RowWriter:

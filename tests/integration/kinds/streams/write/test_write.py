@@ -23,9 +23,9 @@ from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import MAX_CONTROL_LINE
-from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
+from tests.integration.support import error_of, finish, nats, read, run_task, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
-from tests.servers import Server, ServerFactory
+from tests.servers import BINARY_2_10, BINARY_2_12, Server, ServerFactory
 
 ROWS = 48_000  # two batches of Arrow in each of four partitions
 HEADERS = pa.map_(pa.string(), pa.list_(pa.string()))
@@ -552,6 +552,75 @@ def test_a_task_that_reports_nothing_has_not_run(
         assert "is not written: Spark has not run the write of 1 of its 2 partitions" in sentence_of(
             lambda reported=reported: commit([empty, reported])
         )
+
+
+@pytest.mark.promise("exactly-once#no-window")
+def test_a_stream_without_a_window_takes_no_rows_that_rely_on_it(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From nats-server 2.14 on, a stream with sources has none unless it is given one."""
+    origin = f"{unique}_FROM"
+    nats_py.create_stream(origin)
+    config = nats_py.create_stream(unique, sources=[{"name": origin}])["config"]
+    assert "duplicate_window" not in config
+    rows = pa.table({"subject": [f"{unique}.{i}" for i in range(3)], "payload": ["a", "b", "c"]})
+    assert sentence_of(lambda: run_task(nats_server.url, rows, stream=unique, deduplicate="window")) == (
+        f"PublishError: stream '{unique}' recognizes no message ids, because its duplicate_window is 0 (from "
+        "nats-server 2.14 on, a stream with sources has none unless it is given one), so that it would store rows of a "
+        "replay twice; nothing was sent; give it a duplicate_window, or set the option 'deduplicate' to exact, which "
+        "needs none, or false"
+    )
+    assert nats_py.held(unique) == 0
+    for _ in range(2):
+        run_task(nats_server.url, rows, stream=unique)  # exact
+    assert nats_py.stored_texts(unique) == ["a", "b", "c"]
+    for _ in range(2):
+        write(nats_server, rows.append_column("msg_id", pa.array(["a", "b", "c"])), stream=unique)
+    assert nats_py.held(unique) == 9
+    warned = [record for record in caplog.records if "[NATS_IDS_NOT_RECOGNIZED]" in record.getMessage()]
+    assert len(warned) == 2
+    nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "duplicate_window": 60_000_000_000})
+    for _ in range(2):
+        run_task(nats_server.url, rows, batch="1", stream=unique, deduplicate="window")
+    assert nats_py.held(unique) == 12
+
+
+@pytest.mark.parametrize("binary", [BINARY_2_10, None], ids=["2.10", "newest"])
+def test_a_mirror_gets_what_is_written_to_its_origin(server_factory: ServerFactory, binary: Path | None) -> None:
+    """Before 2.11.5, a mirror drops messages that name their stream in a header, which is the origin's."""
+    server = server_factory(binary=binary)
+    row = {"payload": [b"a"]}
+    targets: dict[str, tuple[pa.Table, dict[str, Any]]] = {
+        "S": (pa.table({"subject": ["S.x"], **row}), {"stream": "S"}),
+        "BAD": (pa.table({"subject": [" "], **row}), {"stream": "S", "badRows": "stream", "badRowsStream": "BAD"}),
+        "KV_B": (pa.table({"key": ["k"], "value": [b"a"]}), {"bucket": "B"}),
+        "OBJ_O": (pa.table({"name": ["n"], "content": [b"a"]}), {"objectStore": "O"}),
+    }
+    with NatsPy(server.url) as client:
+        for stream in ("S", "BAD"):
+            client.create_stream(stream)
+        client.create_stream("KV_B", ["$KV.B.>"], allow_rollup_hdrs=True, discard="new")
+        client.create_stream("OBJ_O", ["$O.O.>"], allow_rollup_hdrs=True, discard="new")
+        for stream, (rows, options) in targets.items():
+            client.create_stream(f"{stream}_MIRROR", [], mirror={"name": stream}, allow_rollup_hdrs=True)
+            write(server, rows, **options)
+            held = client.held(stream)
+            assert held
+            wait_until(lambda stream=stream, held=held: client.held(f"{stream}_MIRROR") == held, timeout=20)
+
+
+def test_a_stream_of_counters_takes_no_schedules_which_it_would_never_publish(server_factory: ServerFactory) -> None:
+    server = server_factory(binary=BINARY_2_12)  # later ones create no such stream
+    with NatsPy(server.url) as client:
+        client.create_stream("S", allow_msg_counter=True, allow_msg_schedules=True)
+        schedule = {"Nats-Schedule": "@at 2026-11-01T09:00:10Z", "Nats-Schedule-Target": "S.now"}
+        headers = pa.array([list(schedule.items())], HEADER)
+        rows = pa.table({"subject": ["S.x"], "increment": [1], "headers": headers})
+        error = sentence_of(lambda: write(server, rows, stream="S", controlHeaders=True))
+        assert "would add the increments of rows with schedules, but never publish them" in error
+        assert client.held("S") == 0
+        write(server, rows, stream="S")  # without control headers
+        assert client.held("S") == 1
 
 
 @pytest.mark.long("spark_nats/kinds/streams/write/*")

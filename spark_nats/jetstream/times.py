@@ -76,6 +76,31 @@ def end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = Fal
     return found
 
 
+def first_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int) -> StoredMessage | None:
+    """Return the first message of a range whose time is by ``least`` nanoseconds or more earlier than one before it.
+
+    It is None where some messages, evenly spread over ``start <= sequence < end``, show no such fall.
+    """
+    count = min(max(2, int(_MAX_BYTES / max(1.0, info.average_size))), _NEAR)
+    places = [*range(start, end, max(1, (end - start) // count)), end - 1]
+    seen = sorted({each for each in ask(js, [MessageAt(info.name, place) for place in places]) if each})
+    for before, after in pairwise(each for each in seen if each.sequence < end):
+        if before.time - after.time < least:
+            continue
+        low, high = before.sequence + 1, after.sequence
+        while low < high:
+            middle = (low + high) // 2
+            message = next_message(js, info.name, middle, (">",), with_headers=False)
+            if message is None or message.sequence >= high:
+                high = middle
+            elif before.time - message.time >= least:
+                high, after = middle, message
+            else:
+                low = message.sequence + 1
+        return after
+    return None
+
+
 def _nanoseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1) * 1000
 

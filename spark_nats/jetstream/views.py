@@ -36,6 +36,7 @@ from spark_nats.jetstream.messages import (
 )
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
+from spark_nats.jetstream.times import first_fall
 from spark_nats.protocol.api import API_PREFIX, Api
 
 CONFIRMATION = 12.0
@@ -161,8 +162,9 @@ def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     """Return the sequence from which on a stream that has lost what was before a position may have new messages.
 
     That is the first message with a later time than the message before the position. Where the server's clock is
-    behind, new messages may have earlier times. Then it is an earlier message, which was read before: as many as that
-    clock lets doubt, but none before an earlier place that the position notes, if the stream still has that.
+    behind, new messages may have earlier times. Then it is an earlier message, which may have been read before: one
+    after an earlier place that the position notes, if the stream still has that; one that is so much earlier as the
+    clock is behind; and where times fall by as much as that explains, the first one after they fall.
 
     The result is the stream's next sequence when there is no such message, or when the position has no time.
 
@@ -182,6 +184,9 @@ def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
         if there is not None and Fingerprint(there.sequence, there.time) == before:
             start = before.sequence + 1
     first = min(later, first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
+    if first < later and (fallen := first_fall(js, info, first, later, behind // 2)) is not None:
+        # The clock may also have been set back since, and then what was stored before that has later times.
+        first = first_sequence_since(js, info.name, position.time + 1, first, fallen.sequence)
     if first < later:
         said = CLOCK_BEHIND(stream=info.name, seconds=behind / 1e9, first=first, last=later - 1)
         logger.warning(said.with_code)

@@ -294,7 +294,7 @@ def _play(events: list[tuple[str, int]], steps: list[int], clocks: Clocks) -> No
             stream = Stream(created=clocks.server)
             copies = [stream.copy()]
             lost = remade = True
-        elif event == "step" and not lost:  # else it was behind when the stream was put back, and is not now
+        elif event == "step" and not (lost and clocks.behind):  # else it is less behind than it was at the loss
             clocks.behind = number * SECOND
             was_behind |= number > 0
         elif event == "read":

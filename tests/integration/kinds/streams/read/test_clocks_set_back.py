@@ -89,10 +89,12 @@ def test_what_a_server_that_is_behind_has_stored_since_is_read_and_not_all_is_re
     assert numbers_of(tolerant.rows(1)) == [200]
 
 
-def test_what_cannot_be_told_is_read_again_from_where_the_micro_batch_began(
-    clock_server_factory: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("seconds", "again"), [(30, 0), (2, 10)], ids=["times fall where the copy ends", "times rise there too"]
+)
+def test_where_the_copy_was_made_within_a_micro_batch_times_that_fall_show_where_the_new_ones_begin(
+    clock_server_factory: Start, tmp_path: Path, seconds: float, again: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The copy was made while the query read."""
     store, copy = tmp_path / "store", tmp_path / "copy"
     it = Stored(clock_server_factory(store_dir=store))
     query = it.query()
@@ -100,18 +102,19 @@ def test_what_cannot_be_told_is_read_again_from_where_the_micro_batch_began(
     query.rows(10)
     it.store(*range(10, 20))
     copy_store(it.server, store, copy)
+    it.server.step(2)  # as if the copy were two seconds old when the volume is lost
     it.store(*range(20, 30))
     query.rows(20)
     it.server.kill()
     shutil.rmtree(store)
     shutil.copytree(copy, store)
-    it.server.step(-30)
+    it.server.step(-seconds)
     it.server.start()
     it.store(*range(100, 115))
     tolerant = it.query(query.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
-        assert numbers_of(tolerant.micro_batch()) == [*range(10, 20), *range(100, 115)]
-    assert "from sequence 11 to 35" in caplog.text
+        assert numbers_of(tolerant.micro_batch()) == [*range(20 - again, 20), *range(100, 115)]
+    assert f"from sequence {21 - again} to 35" in caplog.text
 
 
 @pytest.mark.long("spark_nats/jetstream/judgement.py", "spark_nats/jetstream/views.py")

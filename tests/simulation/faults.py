@@ -302,6 +302,69 @@ def _restore(place: Place) -> End | None:
     return end
 
 
+def _restart(place: Place) -> End:
+    leader = _written(place).leader()
+    server = leader.server if leader is not None else place.server()
+    in_order = place.random.random() < 0.6
+    place.cluster.tell(f"{server.name} is {'restarted' if in_order else 'killed, and begins anew'}")
+    server.stop(in_order=in_order)
+    return server.start
+
+
+def _roll(place: Place) -> None:
+    place.cluster.tell("all servers are restarted, one after the other")
+    at = 0.0
+    for server in place.cluster.servers:
+        place.world.after(at, lambda server=server: server.stop(in_order=True))
+        at += place.random.uniform(0.2, 1.0)
+        place.world.after(at, server.start)
+        at += place.random.uniform(2.0, 8.0)
+
+
+def _written(place: Place) -> Group:
+    """Return a stream into which somebody else than its publishers writes, or some stream."""
+    groups = place.cluster.groups
+    return next((groups[name] for name in ("OUT", "KV_B", "BAD") if name in groups), place.group())
+
+
+def _back_up_and_restore(place: Place) -> None:
+    group = _written(place)
+    if all(each.runs for each in place.cluster.servers) and group.leader() is not None:
+        place.cluster.tell(f"stream {group.name} is backed up, deleted and restored")
+        place.cluster.restore(place.cluster.back_up(group.name))
+
+
+def _scale(place: Place) -> None:
+    group = _written(place)
+    leader = group.leader()
+    if leader is None or not all(each.runs for each in place.cluster.servers):
+        return
+    count = len(place.cluster.servers) if len(group.replicas) == 1 else 1
+    leader.propose(("config", {**group.config, "num_replicas": count}))
+    group.scale(count)
+    if count > 1 and place.random.random() < 0.7:
+        place.world.after(place.random.uniform(0.5, 5.0), lambda: _hand_over(place, group))
+
+
+def _hand_over(place: Place, group: Group) -> None:
+    leader = group.leader()
+    if leader is not None:
+        leader.step_down("it was told to")
+        group.avoided = leader
+        place.cluster.changed()
+
+
+def _edit(place: Place) -> None:
+    group = _written(place)
+    leader = group.leader()
+    if leader is not None:
+        config = {**group.config, "description": f"edited at {place.world.now:.1f} s"}
+        if place.random.random() < 0.3:
+            config["duplicate_window"] = place.random.choice([5, 60, 600]) * 10**9
+        place.cluster.tell(f"stream {group.name} is edited; its window is {config['duplicate_window'] // 10**9} s")
+        leader.propose(("config", config))
+
+
 def _make_again(place: Place) -> None:
     group = place.group()
     if all(each.runs for each in place.cluster.servers) and group.name not in STATE_BUCKETS:
@@ -384,6 +447,11 @@ FAULTS: dict[str, Fault] = {
             (5, 30),
             asked=True,
         ),
+        Fault("restart", "a server is restarted", _restart, (0.1, 5), asked=True),
+        Fault("roll", "all servers are restarted, one after the other", _roll, asked=True),
+        Fault("restored", "a stream is backed up, deleted and restored", _back_up_and_restore, asked=True),
+        Fault("scaled", "a stream has three replicas, or one", _scale, cluster=True, asked=True),
+        Fault("edited", "a stream is edited", _edit, asked=True),
         Fault("restore-older", "members of a stream are put back to an older copy", _restore, (0.5, 5), loses=True),
     )
 }

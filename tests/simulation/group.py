@@ -346,8 +346,9 @@ class Replica:
                     self.group.configure(operation[1])
             case "restored":
                 store.restored(operation[1])
-                if operation[1]:
-                    self.remember()
+            case "drain":
+                for sequence in list(store.messages)[: operation[1]]:
+                    store.remove(sequence, "acknowledged")
             case "begin":
                 store.begin(operation[1])
             case "purge":
@@ -383,8 +384,7 @@ class Replica:
 
     def remember(self) -> None:
         """Know only the ids of messages that are there, as a server that begins."""
-        if self.group.cluster.forgets:
-            self.store.remember(self.now())
+        self.store.remember(self.now())
         self._forget_in_time()
 
     def _forget_in_time(self) -> None:
@@ -408,15 +408,23 @@ class Replica:
         for entry in self.log[:length]:
             self._apply(entry)
         self.applied = length
-        self.remember()
+        if not (self.log[:length] and self.log[length - 1].operation == ("restored", False)):
+            self.remember()
         for consumer in list(self.consumers.values()):
             consumer.store_changed()
 
+    def take_over(self, log: list[Entry]) -> None:
+        """Have a log that is committed."""
+        self.leads = False
+        for each in self.group.replicas:
+            each.match.pop(self, None)
+        self.log = list(log)
+        self.commit = len(log)
+        self.rebuild(self.commit)
+
     def take_snapshot(self, leader: Replica) -> None:
         """Have what the leader has, as a follower that cannot catch up otherwise: it knows ids of messages alone."""
-        self.log = leader.log[: leader.applied]
-        self.commit = len(self.log)
-        self.rebuild(self.commit)
+        self.take_over(leader.log[: leader.applied])
         if not self.store.messages:
             self.store.last_time = 0
 
@@ -446,7 +454,7 @@ class Replica:
             if gone:
                 self.group.cluster.tell(f"{self.server.name} has lost {gone} operations of {self.group.name}")
             self.put_back(self.log[: len(self.log) - gone])
-        elif self.group.cluster.forgets and len(self.group.replicas) == 1:
+        elif len(self.group.replicas) == 1:
             self.log.insert(self.applied, Entry(self.term, ("begin", in_order)))
             self.commit = self.applied + 1
             self.apply()
@@ -455,12 +463,6 @@ class Replica:
 
     def _removed(self, message: Stored) -> None:
         self.group.removals.setdefault(message.entry, self.group.world.now)
-
-    def restored(self) -> None:
-        """Be what a server has made of a backup."""
-        self.log.insert(self.applied, Entry(self.term, ("restored", self.group.cluster.is_older_than(2, 15))))
-        self.commit = self.applied + 1
-        self.apply()
 
     def put_back(self, log: list[Entry]) -> None:
         """Have an older copy of the log."""

@@ -62,7 +62,7 @@ class Act:
 
     time: float
     stream: str
-    what: str  # "delete" or "purge"
+    what: str  # "delete", "purge" or "drain"
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -95,7 +95,7 @@ class Plan:
     queries: list[QuerySpec] = field(default_factory=list)
     programs: list[programs.ProgramSpec] = field(default_factory=list)
     faults: list[Happening] = field(default_factory=list)
-    forgets: bool = False  # whether servers that begin know only the ids of messages that are there, as real ones do
+    lone_since: bool = True  # whether it is said since when a lone replica leads: the package still relies on that
 
     @property
     def rows(self) -> int:
@@ -208,7 +208,13 @@ class History:
         self.plan = plan
         self.world = World(plan.seed)
         self.net = Network(self.world, plan.latency, plan.torn, plan.capacity)
-        self.cluster = Cluster(self.world, self.net, servers=plan.servers, version=plan.version, forgets=plan.forgets)
+        self.cluster = Cluster(
+            self.world,
+            self.net,
+            servers=plan.servers,
+            version=plan.version,
+            lone_since=plan.lone_since,
+        )
         self.ledger = Ledger(self.world)
         self.queries: list[Query] = []
         self.programs: list[programs.Program] = []
@@ -246,6 +252,9 @@ class History:
             done = self.cluster.delete(act.stream, sequence)
             self.ledger.deleted.add((act.stream, sequence))
             self.world.tell("somebody", f"deletes message {sequence} of {act.stream}{'' if done else ', in vain'}")
+            return
+        if act.what == "drain":
+            self.cluster.drain(act.stream, **arguments)
             return
         if "where" in arguments:
             there = self.cluster.contents(act.stream)

@@ -234,6 +234,7 @@ class ModelServer:
         self.paused = False
         self.stopped_at = 0.0
         self.resumed_at = -1e9
+        self.starts = 0
         self.lame_duck = False
         self.clock_offset = 0.0
         self.connections: set[Connection] = set()
@@ -277,7 +278,7 @@ class ModelServer:
         """Return the INFO line."""
         cluster = self.cluster
         info: dict[str, Any] = {
-            "server_id": f"N{self.name}",
+            "server_id": f"N{self.name}{self.starts or ''}",
             "server_name": self.name,
             "version": cluster.version,
             "proto": 1,
@@ -392,6 +393,7 @@ class ModelServer:
         """Start again."""
         if not self.up:
             self.up, self.lame_duck = True, False
+            self.starts += 1
             for group in self.cluster.groups.values():
                 group.begins_on(self)
             self.cluster.changed()
@@ -469,7 +471,7 @@ class Cluster:
         net: between them and their clients.
         servers: how many.
         version: that they say.
-        forgets: whether a server that begins knows only the ids of messages that are there, as real ones do.
+        lone_since: whether a cluster says since when a lone replica leads, which real ones do not.
 
     Attributes:
         ports: where they listen.
@@ -477,12 +479,17 @@ class Cluster:
     """
 
     def __init__(
-        self, world: World, net: Network, servers: int = 3, version: str = "2.15.1", forgets: bool = True
+        self,
+        world: World,
+        net: Network,
+        servers: int = 3,
+        version: str = "2.15.1",
+        lone_since: bool = False,
     ) -> None:
         self.world = world
         self.net = net
         self.version = version
-        self.forgets = forgets
+        self.lone_since = lone_since
         self.interest = Interest()
         self.groups: dict[str, Group] = {}
         self.ports = [4222 + i for i in range(servers)]
@@ -1159,7 +1166,7 @@ class Cluster:
         cluster: dict[str, Any] = {"leader": name} if name else {}
         if len(self.servers) > 1:
             cluster["name"] = "model"
-            if name and (len(group.replicas) > 1 or not self.forgets):
+            if name and (len(group.replicas) > 1 or self.lone_since) and not self.is_older_than(2, 11):
                 cluster["leader_since"] = self.text(EPOCH + replica.led_since)
             cluster["replicas"] = [
                 {"name": each.server.name, **replica.hears_of(each)}
@@ -1575,6 +1582,14 @@ class Cluster:
         leader.propose(("delete", sequence))
         return True
 
+    def drain(self, stream: str, most: int) -> bool:
+        """Take messages from a work queue, as a consumer that acknowledges them."""
+        leader = self.groups[stream].leader()
+        if leader is None:
+            return False
+        leader.propose(("drain", most))
+        return True
+
     def purge(self, stream: str, **body: Any) -> bool:
         """Purge a stream."""
         leader = self.groups[stream].leader()
@@ -1609,9 +1624,9 @@ class Cluster:
         elif self.is_older_than(2, 14):
             group.created = group.created_kept = group.created_here
             group.created_here = self.wall()
+        log = [*backup.log, Entry(group.term, ("restored", self.is_older_than(2, 15)))]
         for replica in group.replicas:
-            replica.put_back(backup.log)
-            replica.restored()
+            replica.take_over(log)
         self.changed()
 
     def contents(self, stream: str) -> list[Stored]:

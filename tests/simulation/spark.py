@@ -46,6 +46,7 @@ ENTRIES = (
 )
 """What is read of a KV bucket."""
 WRITE_ENTRIES = StructType().add("key", StringType()).add("value", BinaryType())
+WRITE_INCREMENTS = StructType().add("subject", StringType()).add("increment", LongType())
 MOST_FAILURES = 4
 """Attempts of a task before its job fails (``spark.task.maxFailures``)."""
 
@@ -537,6 +538,12 @@ def entries(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([keys, batch.column(1)], ["key", "value"])
 
 
+def increments(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Make increments of a counter of rows that were read: of each subject one."""
+    subjects = pc.replace_substring(batch.column(0), "in.", "out.", max_replacements=1)
+    return pa.RecordBatch.from_arrays([subjects, pa.array([1] * batch.num_rows)], ["subject", "increment"])
+
+
 # Queries
 
 
@@ -550,6 +557,7 @@ class QuerySpec:
     subjects: tuple[str, str] = ("in.", "out.")  # what rows are renamed to
     own_ids: bool = False
     shuffle: int = 0  # write partitions behind a shuffle
+    counts: bool = False  # whether it increments a counter for each row
     fewer: bool = False  # whether it is sometimes started again with fewer of them
     slots: int = 2
     executors: int = 1
@@ -599,8 +607,11 @@ class Query:
         self.failures_in_a_row = 0
         self.wake = Signal(world)
         self.operator = Process(world, f"{spec.name}/operator")
-        self._project = entries if spec.write and "bucket" in spec.write else projection(*spec.subjects, spec.own_ids)
-        self._schema = WRITE_ENTRIES if spec.write and "bucket" in spec.write else WRITE_IDS if spec.own_ids else WRITE
+        self._project, self._schema = projection(*spec.subjects, spec.own_ids), WRITE_IDS if spec.own_ids else WRITE
+        if spec.write and "bucket" in spec.write:
+            self._project, self._schema = entries, WRITE_ENTRIES
+        elif spec.counts:
+            self._project, self._schema = increments, WRITE_INCREMENTS
         world.spawn(self.operator, f"{spec.name}/operator", self._operate)
 
     # The operator

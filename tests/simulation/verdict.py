@@ -55,6 +55,12 @@ ORDERLY = frozenset(
     }
 )
 """Faults that are no reason for a stream to store rows in another order than that in which they were given."""
+FORGETTING = frozenset(
+    {"kill", "kill-leader", "power", "power-of-all", "lame-duck", "restore-older"}
+    | {"restart", "roll", "restored", "scaled", "edited"}
+)
+"""Faults after which a stream may know no ids of messages that it has removed."""
+_AGAIN_TO_BE_LAST = "NATS_LAST_ROWS_STORED_AGAIN"
 UNDER_WAY = 1.0
 """Seconds for which an answer may have been under way when an error or a line in the log says what it has said."""
 LATE = 13.0
@@ -247,6 +253,10 @@ class Ledger:
             for at, name, seconds in self.faults
             if name in STOPPING and at <= last and at + seconds >= first - 5.0
         )
+
+    def forgot(self, first: float, last: float) -> bool:
+        """Tell whether a server may have forgotten ids between two times, which it knows while it runs."""
+        return any(name in FORGETTING and first - 10.0 <= at <= last for at, name, _ in self.faults)
 
     def lost_before(self, stream: str, stored: float, ended: float) -> bool:
         """Tell whether a stream was made to lose messages between two times, and all of that well before the second."""
@@ -487,9 +497,14 @@ def check_query(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
     found += [f"{spec.name}: {each}" for each in _check_rows(ledger, plan, spec, runs, committed)]
     found += [f"{spec.name}: {each}" for each in _check_sizes(spec, runs, len(_streams_of(ledger, spec)))]
     if spec.write is not None and "stream" in spec.write:
-        found += [f"{spec.name}: {each}" for each in _check_written(ledger, spec, runs, committed)]
-        found += [f"{spec.name}: {each}" for each in _check_order(ledger, spec, committed)]
-    found += [f"{spec.name}: {each}" for each in _check_counts(ledger, spec)]
+        if spec.counts:
+            found += [f"{spec.name}: {each}" for each in _check_counters(ledger, spec, runs, committed)]
+        else:
+            found += [f"{spec.name}: {each}" for each in _check_written(ledger, spec, runs, committed)]
+            found += [f"{spec.name}: {each}" for each in _check_order(ledger, spec, committed)]
+    if spec.write is not None and not spec.counts and not spec.shuffle:
+        found += [f"{spec.name}: {each}" for each in _check_last_values(ledger, spec, committed)]
+    found += [f"{spec.name}: {each}" for each in _check_counts(ledger, spec) if not spec.counts]
     found += [f"{spec.name}: {each}" for each in _check_no_loss(ledger, plan, spec)]
     found += [f"{spec.name}: {each}" for each in _check_heads(ledger, spec, runs)]
     found += [f"{spec.name}: {each}" for each in _check_strangers(ledger, spec, runs)]
@@ -792,7 +807,8 @@ def _check_written(
             found.append(
                 f"{_short(payload)} was to be stored {count} times in {target}, and was {stored[payload]} times"
             )
-    doubled = [payload for payload, count in stored.items() if count > possible[payload]]
+    theirs = {each.payload for each in ledger.offered if each.stream == target}
+    doubled = [payload for payload, count in stored.items() if count > possible[payload] and payload not in theirs]
     if doubled:
         by_payload: dict[bytes, list[Truth]] = defaultdict(list)
         for each in truth:
@@ -804,6 +820,73 @@ def _check_written(
             else:
                 times = ", ".join(f"sequence {e.sequence} at {e.at:.3f} s" for e in by_payload[payload])
                 found.append(f"{_short(payload)} is stored {stored[payload]} times in {target}: {times}")
+    return _few(found)
+
+
+def _check_counters(
+    ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]], committed: list[MicroBatch]
+) -> list[str]:
+    """A row of a micro-batch that is done is counted once; one of another micro-batch at most once."""
+    assert spec.write is not None
+    truth = ledger.truth.get(spec.write["stream"], ())
+    if any(each.fate == LOST for each in truth):
+        return []
+    counted = len(truth)
+    done = sum(len(attempt.rows) for run in committed for attempt in run.read)
+    most = done + sum(
+        max((len({row for each in run.attempts for row in each.rows}) for run in runs), default=0)
+        for runs in batches
+        if not runs[-1].committed
+    )
+    if counted < done:
+        return [f"{done} rows were to be counted in {spec.write['stream']}, and {counted} were"]
+    if counted > most and not _says_twice(ledger, spec):
+        times = ", ".join(f"{each.since:.3f} s" for each in truth[-5:])
+        return [f"{most} rows were to be counted in {spec.write['stream']}, and {counted} were, the last at {times}"]
+    return []
+
+
+def _says_twice(ledger: Ledger, spec: QuerySpec) -> bool:
+    """Tell whether a query stores rows twice as it says, or as it may."""
+    assert spec.write is not None
+    if spec.write.get("deduplicate", "exact") == "window" and ledger.forgot(0.0, ledger.world.now):
+        return True
+    return any("stored twice" in text or "stored a second time" in text for _, text in ledger.said(spec.name))
+
+
+def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch]) -> list[str]:
+    """The last one of a query's rows in a stream that keeps last values is one that a partition has given last."""
+    assert spec.write is not None
+    name = f"KV_{spec.write['bucket']}" if "bucket" in spec.write else spec.write["stream"]
+    truth = ledger.truth.get(name, ())
+    if ledger.configs[name].get("max_msgs_per_subject", -1) < 1 or any(each.fate == LOST for each in truth):
+        return []
+    places: dict[bytes, list[Truth]] = defaultdict(list)
+    for each in truth:
+        places[each.payload].append(each)
+    last: dict[str, set[bytes]] = {}
+    rows: dict[str, set[bytes]] = defaultdict(set)
+    for run in committed:
+        ends: dict[str, set[bytes]] = defaultdict(set)
+        for attempt in run.written:
+            of_attempt: dict[str, bytes] = {}
+            for payload in attempt.given:
+                for subject in {each.subject for each in places.get(payload, ())}:
+                    of_attempt[subject] = payload
+                    rows[subject].add(payload)
+            for subject, payload in of_attempt.items():
+                ends[subject].add(payload)
+        last |= ends
+    found = []
+    for subject, ends_of in last.items():
+        copies = [each for payload in rows[subject] for each in places[payload] if each.subject == subject]
+        final = max(copies, key=lambda each: each.sequence)
+        if final.payload not in ends_of:
+            due = ", ".join(sorted(map(_short, ends_of)))
+            found.append(
+                f"the last row under {subject} in {name} is {_short(final.payload)}, sequence {final.sequence} at "
+                f"{final.since:.3f} s, and {due} was given later"
+            )
     return _few(found)
 
 
@@ -824,6 +907,10 @@ def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[
         return "the log says so"
     if deduplicate == "window" and apart >= window * 0.95:
         return f"deduplicate is window, {window:g} s, and it was run again after {apart:.1f} s"
+    if deduplicate == "window" and ledger.forgot(times[0], times[-1]):
+        return "deduplicate is window, which holds while the server runs"
+    if any(_AGAIN_TO_BE_LAST in text for _, text in ledger.said(spec.name)):
+        return "the log says that it is to be the last value"
     stopped = ledger.stopped(times[0], times[-1])
     if stopped > window / 2:
         return f"something was stopped for {stopped:.1f} s, and duplicate_window is {window:g} s"

@@ -562,6 +562,85 @@ def buckets(draw: Draw) -> None:
     draw.faults()
 
 
+FORGETTING = ["restart", "restart", "restart", "restart", "roll", "roll", "restored", "scaled", "edited", "step-down"]
+"""What makes a stream forget ids of messages that it has removed, or all ids."""
+RUN_AGAIN = [
+    "driver killed",
+    "driver killed",
+    "worker killed",
+    "executor killed",
+    "second attempt",
+    "acks-never",
+    "cut",
+]
+"""What has rows be sent again."""
+
+
+def forgotten(draw: Draw) -> None:
+    """One stream into another one that removes messages, whose ids it forgets when its server begins."""
+    draw.clocks = draw.random.random() < 0.1
+    keys = [f"k{i}" for i in range(draw.random.choice([1, 3, 10]))]
+    what = draw.random.choice(
+        ["queue", "queue", "last", "last", "last", "most", "purged", "bucket", "bucket", "counter"]
+    )
+    draw.stream("IN", ["in.>"])
+    draw.publisher("p", "IN", [f"in.{key}" for key in keys], draw.random.randint(60, 160))
+    window = {"duplicate_window": draw.random.choice([600, 120, 120, 10, 4]) * SECOND}
+    more: dict[str, str] = {}
+    if what in ("last", "most", "queue", "purged", "counter"):
+        more["deduplicate"] = draw.random.choice(["exact", "exact", "window"])
+    match what:
+        case "queue":
+            draw.stream("OUT", ["out.>"], retention="workqueue", **window)
+        case "last":
+            draw.stream("OUT", ["out.>"], max_msgs_per_subject=draw.random.choice([1, 1, 2]), **window)
+        case "most":
+            draw.stream("OUT", ["out.>"], max_msgs=draw.random.choice([5, 20]), **window)
+        case "counter":
+            draw.plan.version = "2.15.1"
+            most = draw.random.choice([1, 1, -1])
+            draw.stream("OUT", ["out.>"], allow_msg_counter=True, max_msgs_per_subject=most, **window)
+        case "purged":
+            draw.stream("OUT", ["out.>"], **window)
+        case "bucket":
+            draw.stream(
+                "KV_B",
+                ["$KV.B.>"],
+                max_msgs_per_subject=draw.random.choice([1, 1, 5]),
+                allow_rollup_hdrs=True,
+                deny_delete=True,
+                allow_direct=True,
+                discard="new",
+                **window,
+            )
+    if what == "bucket":
+        write = {**draw.connection(), "bucket": "B", "ackTimeout": "10s"}
+    else:
+        write = draw.writing("OUT", **more)
+    shuffle = draw.random.choice([0, 0, 0, 2]) if what in ("queue", "most", "purged") else 0
+    trigger = draw.random.choice([0.5, 2.0, 5.0])
+    draw.query("copy", draw.reading(stream="IN"), write, shuffle=shuffle, counts=what == "counter", trigger=trigger)
+    if what in ("queue", "purged"):
+        name = "drain" if what == "queue" else "purge"
+        at = 0.0
+        while at < draw.span + 5:
+            at += draw.random.uniform(0.05, 3.0)
+            arguments = {"most": draw.random.choice([1, 10, 1000, 1000])} if name == "drain" else {}
+            draw.plan.acts.append(Act(at, "OUT", name, arguments))
+    if what == "last" and draw.random.random() < 0.3:  # somebody else writes under the same subjects
+        draw.publisher("q", "OUT", [f"out.{key}" for key in keys], draw.random.randint(10, 60))
+    single = [name for name in FORGETTING if not (FAULTS[name].cluster and draw.plan.servers == 1)]
+    if draw.plan.version != "2.15.1":  # a restored stream of older servers does not show that it has forgotten ids
+        single.remove("restored")
+    for _ in range(draw.random.randint(2, 10)):  # what has rows be sent again, and has ids be forgotten soon after
+        at, delay = draw.random.uniform(0.1, draw.span), draw.random.uniform(0.0, draw.random.choice([0.01, 0.05, 0.5]))
+        for name, later in ((draw.random.choice(RUN_AGAIN), 0.0), (draw.random.choice(single), 0.3)):
+            lasts = draw.random.uniform(0.1, 3.0)
+            later = draw.random.uniform(0.0, later)
+            draw.plan.faults.append(Happening(at, name, lasts, draw.random.getrandbits(32), delay + later))
+    draw.plan.faults.sort(key=lambda each: each.time)
+
+
 def beside_sleepers(draw: Draw) -> None:
     """Batches that are read, each over one server, beside leaders that are away until there is another one."""
     draw.plan.servers = 3
@@ -607,6 +686,7 @@ LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
     11: ("copy with bad rows", copy_bad_rows),
     61: ("copy with bad rows", copy_bad_rows),
     37: ("copy, and show the progress", shown),
+    **dict.fromkeys((13, 23, 33, 43, 53, 73, 83, 93), ("copy into what forgets", forgotten)),
 }
 """Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""
 ANSWERED_BY_OTHERS = frozenset([6, 16, 24, 36, 44, 56, 66, 76, 84, 96])

@@ -115,6 +115,7 @@ class RowChecker:
         ids: generates message ids for rows; None when none are to be generated.
         names_stream: whether each row names its target stream in a header, so that no other stream stores it.
         columns: the columns that rows may have.
+        unknown: headers that the server would store without acting on them, so that no row may have them.
 
     Attributes:
         max_payload: the argument, but at most 2^63 - 1, so that it can be compared with sizes.
@@ -128,8 +129,10 @@ class RowChecker:
         ids: MessageIds | None,
         names_stream: bool,
         columns: Columns = MESSAGES,
+        unknown: Sequence[str] = (),
     ) -> None:
         self._options = options
+        self._unknown = unknown
         self.max_payload = min(max_payload, 2**63 - 1)
         self.too_large = f"is larger with its headers than the server's max_payload of {self.max_payload} bytes"
         self._ids = ids
@@ -263,6 +266,11 @@ class RowChecker:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
+        elif self._unknown:
+            has_unknown = np.zeros(rows, np.bool_)
+            has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
+            rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
+            self._refuse("headers", breaking(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             # A row that was read from another stream may have headers that name that stream or an atomic batch.

@@ -33,7 +33,7 @@ from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_st
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.headers import MIRRORED_SINCE
+from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
 from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,9 @@ def write_partition(
             batches = _looked_at(options, task.query, batches)
         writer.begin(lease, task, before, fence)
         names_stream = stream is not None and names_its_stream(stream, lease.connection)
-        counts = writer.write(stream, RowChecker(options, max_payload, ids, names_stream, sink.columns), batches)
+        unknown = () if stream is None else headers_unknown_to(stream, lease.connection)
+        checker = RowChecker(options, max_payload, ids, names_stream, sink.columns, unknown)
+        counts = writer.write(stream, checker, batches)
     count, duplicates = counts.rows, counts.duplicates
     already_stored = before.already_stored if before is not None else None
     if already_stored is not None:
@@ -97,8 +99,18 @@ def names_its_stream(stream: StreamInfo, connection: Connection) -> bool:
 
     Mirrors are taken to be on servers of the version that leads the stream.
     """
-    version = stream.server_version or connection.info.version
-    return not has_counters(stream) and not is_older(version, *MIRRORED_SINCE)
+    return not has_counters(stream) and not is_older(_version_of(stream, connection), *MIRRORED_SINCE)
+
+
+def headers_unknown_to(stream: StreamInfo, connection: Connection) -> tuple[str, ...]:
+    """Return the headers that the server which leads a stream would store without acting on them."""
+    version = _version_of(stream, connection)
+    return tuple(name for name, since in KNOWN_SINCE.items() if is_older(version, *since))
+
+
+def _version_of(stream: StreamInfo, connection: Connection) -> str:
+    """Return the version of the server that leads a stream; servers before 2.11 do not say it of another one."""
+    return stream.server_version or connection.info.version
 
 
 class RowWriter:

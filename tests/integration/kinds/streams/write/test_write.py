@@ -25,7 +25,7 @@ from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from tests.integration.support import error_of, finish, nats, read, run_task, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
-from tests.servers import BINARY_2_10, BINARY_2_12, Server, ServerFactory
+from tests.servers import BINARY_2_10, BINARY_2_12, OLDER_BINARY, Server, ServerFactory
 
 ROWS = 48_000  # two batches of Arrow in each of four partitions
 HEADERS = pa.map_(pa.string(), pa.list_(pa.string()))
@@ -583,6 +583,28 @@ def test_a_stream_without_a_window_takes_no_rows_that_rely_on_it(
     for _ in range(2):
         run_task(nats_server.url, rows, batch="1", stream=unique, deduplicate="window")
     assert nats_py.held(unique) == 12
+
+
+@pytest.mark.parametrize(
+    ("binary", "unknown"),
+    [(BINARY_2_10, "Nats-TTL, Nats-Incr, Nats-Schedule"), (OLDER_BINARY, "Nats-Incr, Nats-Schedule")],
+    ids=["2.10", "2.11"],
+)
+def test_headers_on_which_an_old_server_does_not_act_are_not_sent(
+    server_factory: ServerFactory, binary: Path, unknown: str
+) -> None:
+    server = server_factory(binary=binary)
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        for name in unknown.split(", "):
+            headers = pa.array([[("A", "b")], [("A", "b"), (name, "1")]], HEADER)
+            rows = pa.table({"subject": ["S.x"] * 2, "payload": [b""] * 2, "headers": headers})
+            error = sentence_of(lambda rows=rows: write(server, rows, stream="S", controlHeaders=True))
+            assert "row 1 of the task cannot be sent: column 'headers' has a header on which a server that" in error
+            assert f"({unknown})" in error
+        assert client.held("S") == 0
+        write(server, rows.slice(0, 1), stream="S", controlHeaders=True)
+        assert client.held("S") == 1
 
 
 @pytest.mark.parametrize("binary", [BINARY_2_10, None], ids=["2.10", "newest"])

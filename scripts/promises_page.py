@@ -23,7 +23,7 @@ TABLES = {
     "durability": ["What can lose acknowledged messages", "How a query detects a loss", "What is the same stream"],
     "failover": ["What is known of message ids"],
     "queues": ["", "Streams that copy a queue"],  # the first one is above the first heading but the page's own
-    "reading": ["Times that fall", "How large a micro-batch is"],
+    "reading": ["Positions and subjects", "Times that fall", "How large a micro-batch is"],
     "with-spark": ["Windows and late data", "Triggers"],
     "operating": ["Upgrades and restarts"],
 }

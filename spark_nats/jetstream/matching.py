@@ -18,7 +18,7 @@ from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
-from spark_nats.protocol.subjects import name_violation, overlap
+from spark_nats.protocol.subjects import covers, name_violation, overlap
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,22 @@ def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> 
             return ()
         found = tuple(each for each in found if not any(overlap(each, subject) for subject in info.subjects))
     return found
+
+
+def subjects_read(info: StreamInfo, filters: Sequence[str]) -> tuple[str, ...]:
+    """Return which subjects of a stream a reader with some filters reads, of all if there are none.
+
+    They are no wider than those on which the stream listens, unless it may hold any subject.
+    """
+    wanted = tuple(filters) or (">",)
+    if not info.subjects or any(info.config.get(field) for field in _OTHER_SUBJECTS):
+        return wanted
+    found = list[str]()
+    for each in wanted:
+        narrower = [subject for subject in info.subjects if covers(each, subject)]
+        rest = any(overlap(each, subject) for subject in info.subjects if subject not in narrower)
+        found += narrower if narrower and not rest else [each]
+    return tuple(dict.fromkeys(found))
 
 
 class Selection:

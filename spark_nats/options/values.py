@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
-from spark_nats.protocol.documents import parse_object, sequence_at, string_at, time_at
+from spark_nats.protocol.documents import parse_object, sequence_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
 from spark_nats.protocol.short_entries import from_text
 from spark_nats.protocol.stream_configs import check_type, read_time
@@ -44,6 +44,7 @@ class StreamOffset(NamedTuple):
     # when the message before `next` was stored, in nanoseconds since 1970; None when not given
     timestamp: int | None = None
     latest: int | None = None  # no message before `next` was stored later than this; None when not given
+    subjects: tuple[str, ...] = ()  # the filters under which it was reached; empty when all were read, or not given
 
 
 class ConsumerAckFloor(NamedTuple):
@@ -176,7 +177,7 @@ def read_offsets(text: str) -> Offsets:
 
 _CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "first", "from", "earliest", "waits_for"}
-_OF_CHECKPOINTS |= {"latest", "before"}
+_OF_CHECKPOINTS |= {"latest", "before", "subjects"}
 
 
 def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
@@ -192,7 +193,8 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
         raise ValueError("it has a name that is unknown")
     created = string_at(place, "created") if "created" in place else ""
     time, latest = (time_at(place, name) if name in place else None for name in ("timestamp", "latest"))
-    return StreamOffset(sequence_at(place, "next"), created, time, latest)
+    subjects = tuple(strings_at(place, "subjects"))
+    return StreamOffset(sequence_at(place, "next"), created, time, latest, subjects)
 
 
 def read_text(text: str) -> str:

@@ -19,6 +19,7 @@ from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
+from spark_nats.kinds.streams.read.subjects import left_out, shown, unread_before
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
 from spark_nats.protocol.documents import text_of
 
@@ -136,6 +137,7 @@ def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) ->
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
+    report(left_out(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _place(look, info, place.next)
@@ -161,12 +163,22 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
     If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
     consumer, the removed messages may not have matched; work queues and interest streams remove what is acknowledged.
     In these cases, the position is not before the stream's first message.
+
+    A filtered consumer has no position among messages of other subjects. If the query reads such messages, and the
+    stream has any of them before the position, it raises :class:`OptionError`.
     """
     consumer = consumer_info(look.js, info.name, name)
     if consumer is None:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
+    if others := unread_before(look, info, sequence, consumer.filters):
+        theirs, ours = shown(consumer.filters), shown(others)
+        raise OptionError(
+            conditions.CONSUMER_OF_OTHER_SUBJECTS(
+                consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
+            )
+        )
     return _place(look, info, sequence)
 
 

@@ -11,6 +11,11 @@ CONSUMER_MISSING = Condition(
     "[NATS_CONSUMER_MISSING] stream {stream!r} has no consumer {consumer!r}, where the query is to begin or end; 'nats "
     "consumer ls {stream}' lists those there are"
 )
+CONSUMER_OF_OTHER_SUBJECTS = Condition(
+    "[NATS_CONSUMER_OF_OTHER_SUBJECTS] the consumer {consumer!r} of stream {stream!r} has come to sequence {sequence}, "
+    "but reads only {theirs}; the query reads {ours} too, of which that position says nothing: set 'subject' to what "
+    'the consumer reads, or name the sequence, as in {{"{stream}": {sequence}}}, to begin or end there all the same'
+)
 ENDS_BEFORE_IT_BEGINS = Condition(
     "[NATS_ENDS_BEFORE_IT_BEGINS] the read of stream {stream!r} ends before sequence {end} but begins at {start}; "
     "check the starting and ending offsets and times"
@@ -69,6 +74,11 @@ STREAM_DELETED = Condition(
 PATTERN_CHANGED = Condition(
     "[NATS_PATTERN_CHANGED] the query has read the stream {stream!r} up to sequence {sequence}, but the option "
     "'streamPattern' does not match it any more: its later messages are not read"
+)
+SUBJECTS_ADDED = Condition(
+    "[NATS_SUBJECTS_ADDED] the checkpoint has read the stream {stream!r} up to sequence {sequence}, but only {read}; "
+    "the query reads {added} too, and leaves out what of that came before: read it by a batch that ends there, or "
+    "begin with a new checkpoint"
 )
 WOULD_RELEASE_UNREAD = Condition(
     "[NATS_WOULD_RELEASE_UNREAD] the query is to begin at sequence {start} of the work queue {stream!r}, and would "

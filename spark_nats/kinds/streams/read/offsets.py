@@ -6,6 +6,7 @@ A look finds facts (:mod:`.looks`, :mod:`.facts`), :mod:`.advance` decides from 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_nats.jetstream.judgement import Judgement
@@ -20,6 +21,7 @@ from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.losses import Loss, history_lost, report
 from spark_nats.kinds.streams.read.positions import QueryOffset
+from spark_nats.kinds.streams.read.subjects import left_out
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,18 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     memory.states = facts.infos
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found
+
+
+def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+    """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
+
+    Raises:
+        DataLossError: there is, and ``failOnDataLoss`` is set.
+        NatsError: a request failed.
+    """
+    names = [name for name in look.memory.selection.names if name in noted and name in start]
+    for name, info in look.ask(names).infos.items():
+        report(left_out(look, info, start[name].end.next, noted[name]), look.options)
 
 
 def _warn_of_others(look: Look, facts: Facts) -> None:

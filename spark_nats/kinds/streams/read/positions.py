@@ -12,23 +12,29 @@ after any restart, is planned from Spark's checkpoint alone, and has the same pa
 ``from`` instead of ``first``, and planned a partition for each range. ``before`` is when the message before ``since``
 was stored, so that a stream that has lost its end can be compared there too.
 
+``subjects`` are the filters under which the position was reached. It says nothing of messages of other subjects.
+
 Spark writes whole offsets, several for each micro-batch. So an offset of many streams has short entries
-(:mod:`~spark_nats.protocol.short_entries`): a third as many bytes, and less time to parse.
+(:mod:`~spark_nats.protocol.short_entries`): a third as many bytes, and less time to parse. One of its
+entries is long, to note the subjects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER
-from spark_nats.protocol.documents import printable, sequence_at, string_at, text_of, time_at
+from spark_nats.protocol.documents import printable, sequence_at, string_at, strings_at, text_of, time_at, value_at
 from spark_nats.protocol.short_entries import ShortEntry, from_text, to_text
 from spark_nats.protocol.subjects import name_violation
 
+SUBJECTS = "subjects"
+"""What an entry calls the filters under which its position was reached; it has none if all subjects were read."""
+_MAX_NOTED = 2_000  # characters of filters; more are not noted in each offset
 SHORT_FROM = 32
 """Minimum number of streams in an offset with short entries; the entries of fewer are easier to read."""
 _KNOWN = 1 << 14  # short entries that are not parsed again: most streams have the same one in the next offset
@@ -96,6 +102,7 @@ class OffsetEntry(NamedTuple):
             time_at(entry, name) if name in entry else None for name in ("timestamp", "latest", "before")
         )
         end = Position(string_at(entry, "created"), sequence_at(entry, "next"), time, entry.get("earliest") is True)
+        strings_at(entry, SUBJECTS)
         end = end._replace(latest=latest, before=_fingerprint_before(since, before))
         return cls(since, end.next if first is None else first, end)
 
@@ -120,9 +127,26 @@ QueryOffset = dict[str, OffsetEntry]
 """The offset of a query: one entry for each stream."""
 
 
-def to_json(offset: QueryOffset) -> dict[str, Any]:
-    """Return the JSON of an offset. The order of streams is fixed, because Spark compares offsets as text."""
-    return {name: offset[name].to_json(short=len(offset) >= SHORT_FROM) for name in sorted(offset)}
+def to_json(offset: QueryOffset, filters: Sequence[str] = (), start: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return the JSON of an offset. The order of streams is fixed, because Spark compares offsets as text.
+
+    Args:
+        offset: the offset.
+        filters: those under which the query reads. They are noted in entries; of many streams, in one of them.
+        start: JSON of the offset from which the query advances. Its notes stay where a stream has nothing new.
+    """
+    begin, found = from_json(start), dict[str, Any]()
+    note = list(filters) if sum(map(len, filters)) <= _MAX_NOTED else []
+    is_short = len(offset) >= SHORT_FROM
+    for name in sorted(offset):
+        is_same = offset[name] == begin.get(name)
+        noted = value_at(start, name, SUBJECTS) if is_same else note
+        found[name] = offset[name].to_json(short=is_short and not noted)
+        if noted:
+            found[name][SUBJECTS] = noted
+        if is_short and not is_same:
+            note = []
+    return found
 
 
 def from_json(document: Mapping[str, Any]) -> QueryOffset:

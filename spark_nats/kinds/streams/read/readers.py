@@ -46,6 +46,7 @@ from spark_nats.kinds.streams.read.planning import (
 )
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
+from spark_nats.kinds.streams.read.subjects import noted_subjects
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
@@ -209,6 +210,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
         self._reach: QueryOffset | None = None  # how far the streams reached at the last look
         self._idling = Idling(options, self._memory)
+        self._compared = False  # whether the checkpoint was read under the subjects that the query reads now
         self._established = False  # whether the server has answered this query before
         self._planned: dict[str, Any] | None = None  # end of the last micro-batch that was planned here
 
@@ -216,7 +218,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         places = self._asking(bounds.starting)
-        return to_json({name: beginning_at(place) for name, place in places.items()})
+        return to_json({name: beginning_at(place) for name, place in places.items()}, self._options.filters)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options set."""
@@ -237,12 +239,16 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
             limits = Limits(self._target, self._pace.min_new, options.max_offsets, options.max_bytes)
+        if not self._compared:
+            if noted := noted_subjects(start, options.filters):
+                self._asking(offsets.compare_subjects, begin, noted)
+            self._compared = True
         asked = clock.monotonic()
         found = self._asking(offsets.latest, begin, limits)
         if found.size:
             self._pace.planned()
         self._reach = found.reach
-        self._planned = end = start if found.end == begin else to_json(found.end)
+        self._planned = end = start if found.end == begin else to_json(found.end, options.filters, start)
         self._memory.expects_more = end != start
         if end == start and self._target is None:
             until = self._pace.waits_until if found.waits else math.inf

@@ -93,6 +93,7 @@ class Flight:
         self._base = first  # all before it are stored
         self._top = first  # the number after the highest one that was answered
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
+        self._had: list[Positions] = []  # messages that the stream had already, see :meth:`note_had`
         self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
     @property
@@ -287,18 +288,27 @@ class Flight:
                 found.append(rows.take(chosen))
         return found[0] if len(found) == 1 else Rows.together(found)
 
+    def note_had(self, messages: Positions) -> None:
+        """Note messages that are stored, and that the stream had before they were sent."""
+        self._had.append(messages)
+
     def count_replaced(self) -> int:
         """Take rows for stored that come before a stored one of their subject; return how many these are.
 
-        A row that is refused for good stays refused.
+        A row that is refused for good stays refused. Nor does a row that the stream had already replace one without an
+        answer, which may have been stored after it just now.
         """
         if self.end - self._base == self.held:  # no row is stored out of order
             return 0
         first = self._parts[0][0]
         statuses = np.concatenate([np.full(self._base - first, _STORED, np.uint8), self._statuses])
         subjects = pa.concat_arrays([rows.subjects for _, rows in self._parts])
-        messages = np.flatnonzero(replaced(subjects, statuses == _STORED)) + first
+        stored, now = statuses == _STORED, statuses == _STORED
+        for had in self._had:
+            now[had[had >= first] - first] = False
+        late = (replaced(subjects, now) & ~stored) | (replaced(subjects, stored) & (statuses == _REFUSED))
         final = [number for number, each in self.refused.items() if each.verdict in FINAL]
+        messages = np.flatnonzero(late) + first
         messages = messages[~np.isin(messages, final)]
         for message in messages.tolist():
             if self.refused.pop(message, None) is None:

@@ -36,46 +36,64 @@ def _codes(subjects: pa.Array) -> Positions:
 
 
 class Behind:
-    """The rows of a task that a stream had already, while an earlier row of their subject was stored now."""
+    """The rows of a task that a stream had already, while an earlier row of their subject may have been stored later.
 
-    def __init__(self) -> None:
-        self._stores = False  # whether a row was stored now, and not before
+    Args:
+        is_replay: whether rows may have been stored in any order before.
+    """
+
+    def __init__(self, is_replay: bool) -> None:
+        self._is_mixed = is_replay  # whether rows may have been stored after what the stream had already
         self._rows: Rows | None = None  # rows that the stream had, the last of each subject
         self._sequences: Positions = np.zeros(0, np.int64)
+        self._is_certain = np.zeros(0, np.bool_)  # whether an earlier row was certainly stored after these
 
-    def counts(self, had: Mask) -> bool:
-        """Tell whether answers have to be noted, from a mask of those to rows that the stream had."""
-        if self._stores and self._rows is None:
+    def counts(self, had: Mask, again: bool) -> bool:
+        """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
+
+        What it had before it stored anything is in order, unless an earlier send may have stored the rows (``again``).
+        """
+        self._is_mixed |= again
+        if self._rows is not None:
+            return True
+        if self._is_mixed:
             return bool(had.any())
-        self._stores = self._stores or not had.any()
-        return not (self._rows is None and (had.all() or not had.any()))
+        self._is_mixed = not had.all()
+        return bool(had.any()) and self._is_mixed
 
-    def note(self, answered: Rows, had: Mask, sequences: Positions) -> None:
-        """Note answered rows, in their order: which of them the stream ``had``, and their sequences."""
-        if not self._stores:  # what the stream had before it stored anything is in order
-            first = int(np.argmin(had))
-            if had[first]:
-                return
-            self._stores = True
-            answered, had, sequences = answered.take(slice(first, None)), had[first:], sequences[first:]
-        if self._rows is None and not had.any():
-            return
+    def note(self, answered: Rows, had: Mask, sequences: Positions, is_certain: Mask | None = None) -> None:
+        """Note answered rows: which of them the stream ``had``, and their sequences."""
         if answered.conditional:  # the row itself says what it may replace
             had = np.zeros(answered.size, np.bool_)
+        certain = np.zeros(answered.size, np.bool_) if is_certain is None else is_certain
         if self._rows is not None:
             answered = Rows.together([self._rows, answered])
             had = np.concatenate([np.ones(self._rows.size, np.bool_), had])
             sequences = np.concatenate([self._sequences, sequences])
+            certain = np.concatenate([self._is_certain, certain])
         codes, is_last = _codes(answered.subjects), np.zeros(answered.size, np.bool_)
         order = np.argsort(answered.numbers, kind="stable")[::-1]
         is_last[order[np.unique(codes[order], return_index=True)[1]]] = True
         chosen = is_last & had
-        self._rows, self._sequences = (answered.take(chosen), sequences[chosen]) if chosen.any() else (None, sequences)
+        self._rows = answered.take(chosen) if chosen.any() else None
+        self._sequences, self._is_certain = sequences[chosen], certain[chosen]
 
-    def take(self) -> tuple[Rows, Positions] | None:
-        """Return these rows and their sequences, None when there are none; and note that they are taken care of."""
+    def take(self) -> tuple[Rows, Positions, Mask] | None:
+        """Return these rows, their sequences and which are certainly behind; note that they are taken care of."""
         rows, self._rows = self._rows, None
-        return None if rows is None else (rows, self._sequences)
+        return None if rows is None else (rows, self._sequences, self._is_certain)
+
+
+def are_overtaken(subjects: pa.Array, sequences: Positions) -> Mask:
+    """Return a mask of rows, in their order, that have a lower sequence than an earlier row of their subject."""
+    codes = _codes(subjects)
+    order = np.lexsort((np.arange(len(codes)), codes))
+    of_subject, highest = codes[order], sequences[order].copy()
+    for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(of_subject)) + 1):
+        highest[part] = np.maximum.accumulate(highest[part])
+    found = np.zeros(len(codes), np.bool_)
+    found[order] = highest > sequences[order]
+    return found
 
 
 def with_other_ids(rows: Rows) -> Rows:

@@ -53,6 +53,7 @@ class Publisher:
         on_stored: called each time that rows were acknowledged.
         aside: takes rows that the stream refuses for their own content; if None, such a row is an error.
         exact: whether another attempt may store the same rows: those that waited for long are looked for in the stream.
+        id_prefix: with what only the message ids of these rows begin; None if nothing tells them from others.
         whose: how errors name the rows.
     """
 
@@ -69,6 +70,7 @@ class Publisher:
         on_stored: Callable[[], None] | None = None,
         aside: Aside | None = None,
         exact: bool = False,
+        id_prefix: str | None = None,
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease

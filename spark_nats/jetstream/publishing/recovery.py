@@ -37,18 +37,19 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since, next_message
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
 from spark_nats.jetstream.publishing.flight import Flight, Stored
-from spark_nats.jetstream.publishing.last_values import Behind, replaced, with_other_ids
+from spark_nats.jetstream.publishing.last_values import Behind, are_overtaken, replaced, with_other_ids
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.bytecolumns import Mask, booleans, byte_strings, flags_of
+from spark_nats.protocol.bytecolumns import Mask, booleans, byte_strings, flags_of, values_of
+from spark_nats.protocol.headers import MSG_ID, header_values
 from spark_nats.protocol.publish_acks import are_duplicates
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class Recovery:
     exact: bool  # whether another attempt must not have stored any of these rows, however long they wait
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
     memory: IdMemory  # what held the ids of the stream's messages when rows were last known to be stored or not
+    id_prefix: str | None = None  # with what only the message ids of these rows begin; None if nothing tells them
 
     def __post_init__(self) -> None:
         self.stream = self.initial.name
@@ -96,7 +98,8 @@ class Recovery:
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
         self._memory_now = self.memory  # what held its ids then
-        self._behind = Behind()
+        self._looked_back = clock.monotonic()  # when the stream was last known to have everything it had acknowledged
+        self._behind = Behind(self.exact)
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
@@ -210,6 +213,7 @@ class Recovery:
         stored = np.concatenate(is_stored)
         subjects = pa.concat_arrays([rows.subjects for rows in parts])
         if self.initial.keeps_last_values:
+            self._note_found(found, parts, is_stored)
             late = replaced(subjects, stored)
             if late.any():
                 self.log_replaced(int(np.count_nonzero(late)))
@@ -223,6 +227,15 @@ class Recovery:
         ends = np.cumsum([rows.size for rows in parts])[:-1]
         left = [rows.take(~there) for rows, there in zip(parts, np.split(stored, ends), strict=True)]
         return [rows for rows in left if rows.size]
+
+    def _note_found(self, found: StoredIds, parts: list[Rows], is_stored: list[Mask]) -> None:
+        """Note rows that are found after later ones of their subjects."""
+        rows = Rows.together([each.take(there) for each, there in zip(parts, is_stored, strict=True)])
+        if rows.size and rows.ids is not None and found.sequences is not None:
+            sequences = found.sequences[values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids).cast(pa.int64()))]
+            overtaken = are_overtaken(rows.subjects, sequences)
+            if overtaken.any():
+                self._behind.note(rows, np.ones(rows.size, np.bool_), sequences, overtaken)
 
     def _resolves(self, rows: Rows) -> bool:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""
@@ -255,7 +268,9 @@ class Recovery:
     def note_last_values(self, stored: Stored, flight: Flight) -> None:
         """Note which of the rows that are stored the stream had before."""
         had, answers = are_duplicates(stored.answers), stored.answers
-        if self._behind.counts(had):
+        if had.any():
+            flight.note_had(stored.messages[had])
+        if self._behind.counts(had, flight.again):
             order = np.argsort(stored.messages, kind="stable")
             sequences = self._acknowledged.sequences(answers)[order]
             self._behind.note(flight.answered(stored.messages[order]), had[order], sequences)
@@ -264,16 +279,16 @@ class Recovery:
         """Return rows that have to be stored again, since an earlier row of their subject was stored after them."""
         if (taken := self._behind.take()) is None:
             return None
-        rows, sequences = taken
+        rows, sequences, is_certain = taken
         subjects = [subject.removeprefix(f"{self.api_prefix}.") for subject in rows.subjects.to_pylist()]
-        last = [MessageAt(self.stream, None, subject) for subject in subjects]
+        last = [MessageAt(self.stream, None, subject, with_headers=True) for subject in subjects]
         is_behind = np.ones(rows.size, np.bool_)
         with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
             found = [
                 each for start in range(0, len(last), _AT_ONCE) for each in ask(js, last[start : start + _AT_ONCE])
             ]
-            is_behind[:] = [
-                there is not None and there.sequence > sequence and self._acknowledged.may_have(there.sequence)
+            is_behind = is_certain | [
+                there is not None and there.sequence > sequence and self._is_own(there)
                 for there, sequence in zip(found, sequences.tolist(), strict=True)
             ]
         if not is_behind.any():
@@ -281,6 +296,12 @@ class Recovery:
         rows = with_other_ids(rows.take(is_behind))
         logger.warning(conditions.LAST_ROWS_STORED_AGAIN(stream=self.stream, rows=rows.size).with_code)
         return rows
+
+    def _is_own(self, message: StoredMessage) -> bool:
+        """Tell whether a message may be one of these rows; where others write in between, it may be theirs."""
+        prefix, (own,) = self.id_prefix, header_values(byte_strings([message.header]), MSG_ID).to_pylist()
+        has_prefix = prefix is not None and own is not None and own.startswith(prefix.encode())
+        return has_prefix or self._acknowledged.may_have(message.sequence)
 
     # What was acknowledged
 
@@ -292,7 +313,8 @@ class Recovery:
         if self._acknowledged.highest:
             with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
                 info = self._await_state(js, self.patience)
-                is_doubtful = self._acknowledged.fallen is not None or _leader_of(info) != self.leader
+                is_new = _leader_of(info) != self.leader or not self._memory_now.process
+                is_doubtful = self._acknowledged.fallen is not None or is_new
                 self._look_back(js, info, closely or is_doubtful)
 
     def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
@@ -308,10 +330,15 @@ class Recovery:
                     self._report_lost(js, row)
         self._acknowledged.fallen = None
         if closely:
-            self.leader = leader
+            self.leader, self._looked_back = leader, clock.monotonic()
 
     def _last_rows(self, info: StreamInfo) -> list[LastRow]:
-        """Return the row that was acknowledged last; under another leader, also the last ones before that one led."""
+        """Return the row that was acknowledged last; under another leader, also the last ones before that one led.
+
+        Where nothing tells when the present leader began, each pause since the last look may have been before it.
+        """
+        if not self._memory_now.process:
+            return self._acknowledged.last_rows((self._looked_back, clock.monotonic()))
         if not info.led_since or _leader_of(info) == self.leader:
             return self._acknowledged.last_rows()
         led = (info.time - info.led_since) / 1e9

@@ -27,7 +27,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged
-from spark_nats.protocol.bytecolumns import Mask, byte_strings, flags_of, repeated, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, flags_of, repeated, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
@@ -46,6 +46,7 @@ class StoredIds(NamedTuple):
         subjects: string column of the subjects of these messages; None without ``max_msgs_per_subject``.
         full: the subjects with as many messages as ``max_msgs_per_subject`` allows, so that earlier ones may have been
             removed; None without that limit.
+        sequences: the sequences of these messages; None without that limit.
         only_by_subject: whether nothing but that limit seems to have removed messages.
     """
 
@@ -54,6 +55,7 @@ class StoredIds(NamedTuple):
     subjects: pa.Array | None = None
     full: pa.Array | None = None
     only_by_subject: bool = False
+    sequences: Positions | None = None
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
@@ -75,6 +77,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     limit = stream.max_messages_per_subject
     found = [byte_strings([]).cast(pa.binary())]
     subjects, all_subjects = [texts([])], [texts([])]
+    sequences = [np.zeros(0, np.int64)]
     messages = last = 0
     for delivered in reader.read(js):
         messages += len(delivered.messages)
@@ -85,6 +88,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         if limit is not None:
             all_subjects.append(delivered.messages.subjects())
             subjects.append(all_subjects[-1].filter(chosen))
+            sequences.append(delivered.deliveries.stream_sequences()[flags_of(chosen)])
     missing = stream.last_sequence - since - messages
     ids = pa.concat_arrays(found)
     logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=len(ids)).with_code)
@@ -98,7 +102,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     full = counts.field("values").filter(pc.greater_equal(counts.field("counts"), limit))
     # The last message of a stream is never removed for that limit.
     only = last == stream.last_sequence and stream.removes_only_by_subject
-    return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only)
+    return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only, np.concatenate(sequences))
 
 
 def cannot_read(stream: StreamInfo) -> str:

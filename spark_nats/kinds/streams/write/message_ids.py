@@ -37,6 +37,12 @@ _HEAD = 4  # units before a row: a constant and three lengths
 _KEYS = _HEAD + MAX_SHORT // 4  # random numbers in a sum: one for each unit of head and row
 
 
+def prefix_of(query: str, batch: str | None, partition: int) -> str:
+    """Return the prefix of the ids of all rows of a task, see :class:`MessageIds`."""
+    task = f"{partition}" if batch is None else f"{batch}-{partition}"
+    return f"{id_prefix_of(query)}{task}-"
+
+
 class MessageIds:
     """Generates the message ids of one task's rows.
 
@@ -74,9 +80,8 @@ class MessageIds:
         random = hashlib.shake_256(whole).digest(_LONG_KEY_BYTES + _KEYS * _WORDS * 8)
         self._long_hasher = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_LONG_KEY_BYTES])
         self._keys = np.frombuffer(random[_LONG_KEY_BYTES:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
-        task = f"{partition}" if batch is None else f"{batch}-{partition}"
         self.query_prefix = id_prefix_of(query)
-        self.prefix = f"{self.query_prefix}{task}-"
+        self.prefix = prefix_of(query, batch, partition)
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 

@@ -28,7 +28,7 @@ from spark_nats.kinds.streams.options import EXACT, NEVER, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
-from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.message_ids import MessageIds, prefix_of
 from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_stored
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
@@ -242,6 +242,7 @@ class RowWriter:
             on_stored=Reporter(logger, lambda: publisher.confirmed, said),
             aside=self.aside,
             exact=self._exact,
+            id_prefix=prefix_of(self._task.query, self._task.batch, self._task.partition),
         )
         return publisher
 

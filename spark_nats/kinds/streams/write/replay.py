@@ -49,7 +49,7 @@ from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.options.data_loss import report_loss
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, values_of
 from spark_nats.protocol.documents import text_of
 
 logger = logging.getLogger(__name__)
@@ -96,8 +96,7 @@ class AlreadyStored:
         self._met = np.zeros(len(self._ids), np.bool_)
         self._last_values: _LastValues | None = None
         if keeps_last_values and found.subjects is not None:
-            subjects = found.subjects.take(pc.index_in(self._ids, found.ids))
-            self._last_values = _LastValues(subjects, found, report)
+            self._last_values = _LastValues(self._ids, found, report)
         self.rows = 0
 
     def missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
@@ -108,9 +107,10 @@ class AlreadyStored:
         """
         place = pc.index_in(ids.cast(pa.binary()), self._ids)
         stored = flags_of(place.is_valid())
-        self._met[values_of(place.filter(booleans(stored)))] = True
+        places = values_of(place.filter(booleans(stored)))
+        self._met[places] = True
         if self._last_values is not None and subjects is not None:
-            stored = stored | self._last_values.replaced(subjects, stored)
+            stored = self._last_values.placed(subjects, stored, places)
         self.rows += int(np.count_nonzero(stored))
         return ~stored
 
@@ -143,33 +143,43 @@ class _LastValues:
     """Finds rows of a task that a later row of their subject has replaced, while rows come in order.
 
     The stream still has some of the task's rows. As long as one of a subject has not come yet, a row of that subject
-    that is not found comes before it. So it was stored and is replaced, or must not be stored any more.
+    that is not found comes before it. So it was stored and is replaced, or must not be stored any more. Of what is
+    found, the last row has to be the last in the stream too, or it is stored again.
     """
 
-    def __init__(self, subjects: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
-        counts = pc.value_counts(subjects)
-        self._subjects, self._left = counts.field("values"), values_of(counts.field("counts")).copy()
+    def __init__(self, ids: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
+        # Where each id was found last: a row may have been stored again, to be the last of its subject.
+        self._places = len(found.ids) - 1 - values_of(pc.index_in(ids, found.ids[::-1]).cast(pa.int64()))
+        assert found.subjects is not None  # noqa: S101 - the stream keeps last values
+        codes = found.subjects.take(integers(self._places)).dictionary_encode()
+        self._subjects, of_subject = codes.dictionary, values_of(codes.indices.cast(pa.int64()))
+        self._left = np.bincount(of_subject, minlength=len(self._subjects))  # rows that have not come yet
+        self._last = np.zeros(len(self._subjects), np.int64)  # where the last message of each was found
+        np.maximum.at(self._last, of_subject, self._places)
         self._found = found
         self._report = report
 
-    def replaced(self, subjects: pa.Array, stored: Mask) -> Mask:
-        """Return a mask of such rows among the next ones; ``stored`` marks those that are found."""
+    def placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
+        """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
         codes = values_of(pc.fill_null(pc.index_in(subjects, self._subjects), -1).cast(pa.int64()))
         order = np.argsort(codes, kind="stable")
-        found = np.cumsum(stored[order])
+        so_far = np.cumsum(found[order])
         begins = np.searchsorted(codes[order], codes[order])
-        before = np.empty(len(codes), np.int64)
-        before[order] = found - np.concatenate([[0], found])[begins]  # of the subject, up to and including the row
+        met = np.empty(len(codes), np.int64)
+        met[order] = so_far - np.concatenate([[0], so_far])[begins]  # of the subject, up to and including the row
         known = codes >= 0
-        late: Mask = known & ~stored
+        placed = found.copy()
         if len(self._left):
-            late &= before < self._left[codes]
-            np.subtract.at(self._left, codes[known & stored], 1)
-        unsure = subjects.filter(booleans(~stored & ~known))
+            left = self._left[codes] - met
+            placed |= known & ~found & (left > 0)
+            rows = np.flatnonzero(found)
+            placed[rows[(left[rows] == 0) & (self._places[which] != self._last[codes[rows]])]] = False
+            np.subtract.at(self._left, codes[rows], 1)
+        unsure = subjects.filter(booleans(~found & ~known))
         if self._report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():
             self._report(self._found.removed)
             self._report = None
-        return late
+        return placed
 
 
 class Fence:

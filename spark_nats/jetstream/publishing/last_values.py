@@ -48,12 +48,13 @@ class Behind:
         self._sequences: Positions = np.zeros(0, np.int64)
         self._is_certain = np.zeros(0, np.bool_)  # whether an earlier row was certainly stored after these
 
-    def counts(self, had: Mask, again: bool) -> bool:
+    def counts(self, had: Mask, is_mixed: bool) -> bool:
         """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
 
-        What it had before it stored anything is in order, unless an earlier send may have stored the rows (``again``).
+        What it had before it stored anything is in order, unless this ``is_mixed``: an earlier send may have stored the
+        rows, or rows before them have no answer yet. A cluster says at once what it had, and later what it has stored.
         """
-        self._is_mixed |= again
+        self._is_mixed |= is_mixed
         if self._rows is not None:
             return True
         if self._is_mixed:

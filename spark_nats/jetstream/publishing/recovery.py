@@ -40,7 +40,7 @@ from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
-from spark_nats.jetstream.publishing.flight import Flight, Stored
+from spark_nats.jetstream.publishing.flight import Flight, FlightState, Stored
 from spark_nats.jetstream.publishing.last_values import Behind, are_overtaken, replaced, with_other_ids
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
@@ -270,7 +270,7 @@ class Recovery:
         had, answers = are_duplicates(stored.answers), stored.answers
         if had.any():
             flight.note_had(stored.messages[had])
-        if self._behind.counts(had, flight.again):
+        if self._behind.counts(had, flight.again or flight.state is not FlightState.IN_ORDER):
             order = np.argsort(stored.messages, kind="stable")
             sequences = self._acknowledged.sequences(answers)[order]
             self._behind.note(flight.answered(stored.messages[order]), had[order], sequences)

@@ -160,7 +160,8 @@ class DeadLetters(RowWriter):
         if stream.retention != LIMITS:
             memory = memory_of(js, stream)
             noted = memory_at(began)._replace(created=memory.created)
-            if stream.last_time >= began.time and not noted.knows_all(memory, age_of(began, stream.time)):
+            stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
+            if stored >= began.time and not noted.knows_all(memory, age_of(began, stream.time)):
                 self._unknown = cannot_read(stream)
             return None
         time = began.time - (SKEW if connection.info.cluster else 0)

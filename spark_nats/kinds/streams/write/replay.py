@@ -37,7 +37,7 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW, Judgement
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import StoredIds, cannot_read, history_of, is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
@@ -284,8 +284,7 @@ def find_already_stored(
     fail = options.fail_on_data_loss
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
-        has_grown = stream.last_time > 0 and end_of(stream).fingerprint != began.end.fingerprint
-        if has_grown and not noted.knows_all(memory, age):
+        if _has_stored_since(stream, began) and not noted.knows_all(memory, age):
             report_unknown(fail, task, cannot_read(stream))
         return Before(began, None), True
     if began.end.created != stream.created and ask(history_of, began.end, stream) is Judgement.RECREATED:
@@ -305,6 +304,16 @@ def find_already_stored(
     if fence is not None:
         fence.earlier.append(already_stored)
     return Before(began, already_stored), True
+
+
+def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
+    """Tell whether a stream has stored anything since a task began, or lost what it had then.
+
+    A replica that joined an empty stream does not know when its last message was stored.
+    """
+    times = (stream.last_time, began.end.time)
+    is_same = stream.last_sequence == began.end.last and (times[0] == times[1] or not all(times))
+    return stream.last_sequence > 0 and not is_same
 
 
 def _state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:

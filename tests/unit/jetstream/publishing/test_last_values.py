@@ -7,7 +7,7 @@ import json
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
 
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import leased
-from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, recovery, window
 from spark_nats.jetstream.publishing.last_values import Behind, replaced, with_other_ids
@@ -239,8 +238,19 @@ def test_rows_get_other_ids_however_the_header_is_written() -> None:
 
 def test_what_a_stream_had_before_it_stored_anything_is_in_order() -> None:
     behind = Behind(is_replay=False)
-    assert not behind.counts(np.array([True, True]), again=False)
-    assert not behind.counts(np.array([False]), again=False)
-    assert behind.counts(np.array([True]), again=False)
-    with suppress(PublishError):
-        assert behind.take() is None
+    assert not behind.counts(np.array([True, True]), is_mixed=False)
+    assert not behind.counts(np.array([False]), is_mixed=False)
+    assert behind.counts(np.array([True]), is_mixed=False)
+
+
+def test_a_cluster_says_what_it_had_before_it_says_what_it_has_stored_earlier() -> None:
+    behind = Behind(is_replay=False)
+    texts = pa.array(["S.a", "S.b"])
+    for number, had, sequence in ((2, True, 1), (0, False, 3)):
+        answers = np.array([had, had])
+        assert behind.counts(answers, is_mixed=True)
+        rows = Rows(np.arange(number, number + 2), texts, texts, None, texts)
+        behind.note(rows, answers, np.array([sequence, sequence + 1]))
+    taken = behind.take()
+    assert taken is not None
+    assert (taken[0].numbers.tolist(), taken[1].tolist()) == ([2, 3], [1, 2])

@@ -85,6 +85,7 @@ def drain(client: NatsPy, stream: str) -> None:
     client.purge_stream(stream)
 
 
+@pytest.mark.promise("exactly-once#forgotten-queue")
 @RESTARTS
 def test_a_drained_work_queue_does_not_get_its_rows_again_after_a_restart(
     server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
@@ -110,6 +111,7 @@ def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: 
     assert given(client, "S") == 100
 
 
+@pytest.mark.promise("exactly-once#forgotten-removed")
 @RESTARTS
 @pytest.mark.parametrize("limits", [{"max_msgs": 10}, {}])
 def test_rows_that_a_stream_has_removed_are_not_stored_again_after_a_restart(
@@ -126,6 +128,7 @@ def test_rows_that_a_stream_has_removed_are_not_stored_again_after_a_restart(
     assert given(client, "S") == 100
 
 
+@pytest.mark.promise("exactly-once#forgotten-replaced")
 @pytest.mark.parametrize("kept", [1, 3])
 @pytest.mark.parametrize("stored", [60, 100])
 @pytest.mark.parametrize("harm", [leave, restart, kill])
@@ -154,6 +157,7 @@ def test_a_value_that_somebody_else_has_replaced_is_not_stored_over_the_newer_on
     assert last_values(client, "S") == {**LAST, "S.3": b"newer"}
 
 
+@pytest.mark.promise("exactly-once#forgotten-counters")
 @RESTARTS
 def test_an_increment_counts_once_or_is_an_error_after_a_restart(
     server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
@@ -169,6 +173,7 @@ def test_an_increment_counts_once_or_is_an_error_after_a_restart(
     assert set(last_values(client, "S").values()) == {b'{"val":"20"}'}
 
 
+@pytest.mark.promise("exactly-once#forgotten-letters")
 @RESTARTS
 def test_bad_rows_that_somebody_has_taken_are_not_stored_again_after_a_restart(
     server: NatsServer, client: NatsPy, harm: Callable[[NatsServer], None]
@@ -187,6 +192,7 @@ def test_bad_rows_that_somebody_has_taken_are_not_stored_again_after_a_restart(
     assert (given(client, "S"), given(client, "D")) == (2, 1)
 
 
+@pytest.mark.promise("exactly-once#forgotten-bucket")
 @pytest.mark.parametrize("history", [1, 5])
 @pytest.mark.parametrize("harm", [leave, restart, kill])
 def test_each_key_of_a_bucket_ends_with_its_last_value(
@@ -199,6 +205,23 @@ def test_each_key_of_a_bucket_ends_with_its_last_value(
     given(client, "KV_B")
     run_bucket(server, keys)
     assert last_values(client, "KV_B") == {f"$KV.B.k{i % 5}": str(i).encode() for i in range(95, 100)}
+
+
+@pytest.mark.promise("exactly-once#forgotten-window")
+@pytest.mark.parametrize("limits", [{}, {"max_msgs_per_subject": 1}])
+def test_with_the_window_alone_forgotten_rows_are_stored_again_and_the_last_ones_stay_the_last(
+    server: NatsServer, client: NatsPy, limits: dict[str, int]
+) -> None:
+    client.create_stream("S", ["S.>"], **limits)
+    run_task(server.url, ROWS, stream="S", deduplicate="window")
+    if not limits:
+        client.purge_stream("S", keep=10)
+    restart(server)
+    given(client, "S")
+    run_task(server.url, ROWS, stream="S", deduplicate="window")
+    assert given(client, "S") > 100
+    if limits:
+        assert last_values(client, "S") == LAST
 
 
 # Within a task: its answers are lost, and the server ends and begins again before the rows are sent again
@@ -251,6 +274,7 @@ def test_rows_are_not_sent_again_where_a_killed_server_has_removed_them(
     assert given(client, "S") == 100
 
 
+@pytest.mark.promise("exactly-once#forgotten-there")
 @WAYS
 def test_rows_are_stored_once_where_a_killed_server_still_has_them(
     server: NatsServer, client: NatsPy, options: dict[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StringType, StructType
@@ -16,7 +17,7 @@ from spark_nats.jetstream.views import stream_info
 from tests.connections import options_for
 from tests.integration.support import Query, read, read_sequences, sequences_of, stream_reader
 from tests.nats_py import NatsPy
-from tests.servers import ClockServer
+from tests.servers import ClockServer, Cluster
 
 KEY = StructType().add("key", StringType())
 Stored = Callable[[int], datetime]
@@ -81,6 +82,21 @@ def test_what_ends_at_a_time_leaves_out_nothing_that_was_stored_after_the_clock_
     assert read_sequences(server, stream=unique, endingTimestamp=end.isoformat()) == [*range(1, 24)]
     (said,) = caplog.messages
     assert said.startswith(f"[NATS_ENDS_AFTER_TIME] stream {unique}: messages before sequence 23, stored at {back:%F}")
+
+
+def test_what_begins_at_a_time_leaves_out_nothing_where_the_next_leaders_clock_is_behind(
+    tmp_path: Path, unique: str
+) -> None:
+    with Cluster(tmp_path, clocks=True) as cluster, NatsPy(cluster.urls.split(",")) as client:
+        client.create_in_cluster(unique, num_replicas=3)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+        client.store_empty(unique, 10)
+        sixth = client.api(f"STREAM.MSG.GET.{unique}", {"seq": 6})["message"]["time"]
+        behind = next(server for server in cluster.servers if server is not leader)
+        cluster.step(behind, -100)
+        client.hand_over(unique, f"n{cluster.servers.index(behind)}")
+        client.store_empty(unique, 10)
+        assert read_sequences(cluster.urls, stream=unique, startingTimestamp=sixth) == [*range(6, 21)]
 
 
 def test_a_clock_that_was_set_back_elsewhere_in_the_stream_changes_nothing(

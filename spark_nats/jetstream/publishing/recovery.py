@@ -190,6 +190,8 @@ class Recovery:
         """Return the rows without those found in the stream, and without those that a later one has replaced."""
         sent = [rows for rows in parts if rows.since and not self._resolves(rows)]
         late, now = any(map(self.waited_too_long, parts)), clock.monotonic()
+        if not sent and not late:
+            return [rows._replace(since=0.0, after=0) for rows in parts]
         memory = memory_of(js, info)  # before the stream is read
         in_time = all(self.memory.knows_present(memory, now - rows.since) for rows in sent)
         trust = Trust.TWICE if in_time and not late else Trust.BEYOND_DOUBT
@@ -283,12 +285,13 @@ class Recovery:
         subjects = [subject.removeprefix(f"{self.api_prefix}.") for subject in rows.subjects.to_pylist()]
         last = [MessageAt(self.stream, None, subject, with_headers=True) for subject in subjects]
         is_behind = np.ones(rows.size, np.bool_)
-        with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
+        # A user who may write may not be allowed to ask; and where subjects are transformed, nothing is there.
+        with contextlib.suppress(PermissionsError):
             found = [
                 each for start in range(0, len(last), _AT_ONCE) for each in ask(js, last[start : start + _AT_ONCE])
             ]
             is_behind = is_certain | [
-                there is not None and there.sequence > sequence and self._is_own(there)
+                there is None or (there.sequence > sequence and self._is_own(there))
                 for there, sequence in zip(found, sequences.tolist(), strict=True)
             ]
         if not is_behind.any():

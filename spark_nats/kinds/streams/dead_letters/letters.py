@@ -42,7 +42,7 @@ from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.notes import age_of, memory_at
+from spark_nats.kinds.streams.write.notes import age_of, memory_at, set_back
 from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
 from spark_nats.kinds.streams.write.replay import (
     AlreadyStored,
@@ -164,7 +164,7 @@ class DeadLetters(RowWriter):
             if stored >= began.time and not noted.knows_all(memory, age_of(began, stream.time)):
                 self._unknown = cannot_read(stream)
             return None
-        time = began.time - (SKEW if connection.info.cluster else 0)
+        time = began.time - set_back(began, stream.time) - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids

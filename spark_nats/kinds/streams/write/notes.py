@@ -104,6 +104,14 @@ def age_of(began: Began, now: int) -> float:
     return max(now - began.time, clock.time_ns() - began.noted) / 1e9 if now >= began.time else -1.0
 
 
+def set_back(began: Began, now: int) -> int:
+    """Return by how many nanoseconds a server's clock, which reads ``now``, was set back since a task began.
+
+    It is compared with the clocks of this machine and of the one that noted the task.
+    """
+    return max(0, began.time - began.noted - (now - clock.time_ns())) if began.noted and now else 0
+
+
 def note_of(entry: Entry, key: str) -> Note | None:
     """Return the note that an entry holds; None when the entry is empty.
 

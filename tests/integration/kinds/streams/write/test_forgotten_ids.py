@@ -14,13 +14,14 @@ import pytest
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, PublishError
 from spark_nats.kinds.buckets.write import sink_of
+from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from tests.chaos.proxy import Proxy
 from tests.connections import write_options
 from tests.integration.support import run_task, table
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import ServerFactory, end
+from tests.servers import ClockServer, ServerFactory, end
 
 Meanwhile = list[Callable[[], object]]
 ROWS = table(subject=[f"S.{i % 5}" for i in range(100)], payload=[str(i).encode() for i in range(100)])
@@ -190,6 +191,32 @@ def test_bad_rows_that_somebody_has_taken_are_not_stored_again_after_a_restart(
     with pytest.raises(DataLossError, match="'D' has workqueue retention, and cannot be read back"):
         run_task(server.url, rows, **options)
     assert (given(client, "S"), given(client, "D")) == (2, 1)
+
+
+def test_bad_rows_are_found_though_the_clock_was_set_back_before_they_were_stored(
+    clock_server_factory: Callable[..., ClockServer],
+) -> None:
+    server = clock_server_factory()
+    rows = table(subject=["S.a", "S. b"], payload=[b"1", b"2"]).to_batches(1)
+    options = {"stream": "S", "badRows": "stream", "badRowsStream": "D"}
+    parsed = write_options(server.url, **options)
+    prepared = {"duplicate_window": 100_000_000}
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["S.>"], **prepared)
+        client.create_stream("D", ["D.>"], **prepared)
+        prepare(parsed, streaming=True)
+
+        def slowly() -> Iterator[pa.RecordBatch]:
+            yield rows[0]
+            server.step(-30.0)
+            yield rows[1]
+
+        write_partition(parsed, WriteTask("query", "0", 0), slowly())
+        probe = ("D.probe", b"", {"Nats-Msg-Id": "probe"})
+        (first,) = client.publish_acked([probe])
+        wait_until(lambda: client.publish_acked([probe]) != [first])  # the ids are forgotten
+        write_partition(parsed, WriteTask("query", "0", 0), iter(rows))
+        assert [message.subject for message in client.read_stream("D") if message.subject != "D.probe"] == ["D.S"]
 
 
 @pytest.mark.promise("exactly-once#forgotten-bucket")

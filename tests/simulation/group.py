@@ -341,7 +341,11 @@ class Replica:
                     self._stored(sequence)
                 return sequences[-1]
             case "config":
+                window = store.config["duplicate_window"]
                 store.configure(operation[1], self.group.cluster.is_older_than(2, 14))
+                if operation[1]["duplicate_window"] != window:
+                    self._cancel_forgetting()
+                    self._forget_ids()
                 if self.leads:
                     self.group.configure(operation[1])
             case "restored":
@@ -392,6 +396,11 @@ class Replica:
         if self._forgets is None and self.store.noted:
             self._forgets = self.group.world.after(self.store.config["duplicate_window"] / 1e9, self._forget_ids)
 
+    def _cancel_forgetting(self) -> None:
+        if self._forgets is not None:
+            self._forgets.cancel()
+            self._forgets = None
+
     def _forget_ids(self) -> None:
         def forget() -> None:
             left = self.store.expire_ids(self.now())
@@ -437,9 +446,7 @@ class Replica:
         """End with the server: at once, or in order; without power what is not on disk is gone."""
         self.leads = False
         self.told = 0
-        if self._forgets is not None:
-            self._forgets.cancel()
-            self._forgets = None
+        self._cancel_forgetting()
         for entry in self.log[self.applied :]:
             entry.answer = None
         self._forget_pending()

@@ -11,6 +11,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -76,6 +77,13 @@ def finish(query: StreamingQuery, timeout: int = 240) -> StreamingQuery:
     with running(query):
         assert query.awaitTermination(timeout), f"the query still runs after {timeout} s"
     return query
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Make the last micro-batch one that Spark is not sure to have finished, as after a crash."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink()
 
 
 def error_of(action: Callable[[], object]) -> str:

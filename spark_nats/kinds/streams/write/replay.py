@@ -284,7 +284,8 @@ def find_already_stored(
     fail = options.fail_on_data_loss
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
-        if _has_stored_since(stream, began) and not noted.knows_all(memory, age):
+        is_known = noted.knows_present if _has_all_since(stream, began) else noted.knows_all
+        if _has_stored_since(stream, began) and not is_known(memory, age):
             report_unknown(fail, task, cannot_read(stream))
         return Before(began, None), True
     if began.end.created != stream.created and ask(history_of, began.end, stream) is Judgement.RECREATED:
@@ -314,6 +315,11 @@ def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
     times = (stream.last_time, began.end.time)
     is_same = stream.last_sequence == began.end.last and (times[0] == times[1] or not all(times))
     return stream.last_sequence > 0 and not is_same
+
+
+def _has_all_since(stream: StreamInfo, began: Began) -> bool:
+    """Tell whether a stream certainly still has all that it has stored since a task began."""
+    return stream.first_sequence <= began.end.next <= stream.last_sequence and not stream.deleted
 
 
 def _state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:

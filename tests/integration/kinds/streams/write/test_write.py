@@ -23,7 +23,18 @@ from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import MAX_CONTROL_LINE
-from tests.integration.support import error_of, finish, nats, read, run_task, save, sentence_of, source, write
+from tests.integration.support import (
+    error_of,
+    finish,
+    forget_last_commit,
+    nats,
+    read,
+    run_task,
+    save,
+    sentence_of,
+    source,
+    write,
+)
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
 from tests.servers import BINARY_2_10, BINARY_2_12, OLDER_BINARY, Server, ServerFactory
 
@@ -437,13 +448,6 @@ def copy(spark: SparkSession, server: Server, source: str, checkpoint: Path, **o
     frame = nats(spark.readStream, server, stream=source, startingOffsets="earliest", minPartitions=2).load()
     writer = nats(frame.select("payload").writeStream, server, checkpointLocation=str(checkpoint), **options)
     finish(writer.trigger(availableNow=True).start())
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    """Make the last micro-batch one that Spark is not sure to have finished, as after a crash."""
-    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
-    (checkpoint / "commits" / str(last)).unlink()
-    (checkpoint / "commits" / f".{last}.crc").unlink()
 
 
 @pytest.mark.promise("writing#spark-to-stream", "exactly-once#without-ids", "with-spark#micro-batch-triggers")

@@ -95,7 +95,6 @@ class Plan:
     queries: list[QuerySpec] = field(default_factory=list)
     programs: list[programs.ProgramSpec] = field(default_factory=list)
     faults: list[Happening] = field(default_factory=list)
-    lone_since: bool = True  # whether it is said since when a lone replica leads: the package still relies on that
 
     @property
     def rows(self) -> int:
@@ -213,7 +212,6 @@ class History:
             self.net,
             servers=plan.servers,
             version=plan.version,
-            lone_since=plan.lone_since,
         )
         self.ledger = Ledger(self.world)
         self.queries: list[Query] = []

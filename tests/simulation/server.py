@@ -471,7 +471,6 @@ class Cluster:
         net: between them and their clients.
         servers: how many.
         version: that they say.
-        lone_since: whether a cluster says since when a lone replica leads, which real ones do not.
 
     Attributes:
         ports: where they listen.
@@ -484,12 +483,10 @@ class Cluster:
         net: Network,
         servers: int = 3,
         version: str = "2.15.1",
-        lone_since: bool = False,
     ) -> None:
         self.world = world
         self.net = net
         self.version = version
-        self.lone_since = lone_since
         self.interest = Interest()
         self.groups: dict[str, Group] = {}
         self.ports = [4222 + i for i in range(servers)]
@@ -1166,7 +1163,7 @@ class Cluster:
         cluster: dict[str, Any] = {"leader": name} if name else {}
         if len(self.servers) > 1:
             cluster["name"] = "model"
-            if name and (len(group.replicas) > 1 or self.lone_since) and not self.is_older_than(2, 11):
+            if name and len(group.replicas) > 1 and not self.is_older_than(2, 11):
                 cluster["leader_since"] = self.text(EPOCH + replica.led_since)
             cluster["replicas"] = [
                 {"name": each.server.name, **replica.hears_of(each)}

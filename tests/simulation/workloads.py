@@ -579,7 +579,6 @@ RUN_AGAIN = [
 def forgotten(draw: Draw) -> None:
     """One stream into another one that removes messages, whose ids it forgets when its server begins."""
     draw.clocks = draw.random.random() < 0.1
-    draw.plan.lone_since = False
     keys = [f"k{i}" for i in range(draw.random.choice([1, 3, 10]))]
     what = draw.random.choice(
         ["queue", "queue", "last", "last", "last", "most", "purged", "bucket", "bucket", "counter"]

@@ -72,8 +72,10 @@ class Acknowledged:
         self.fallen: int | None = None
         self.duplicates = 0  # rows that the stream had before they were first sent, by their message ids
 
-    def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> None:
-        """Note acknowledgements; ``row_of`` returns the row of a message.
+    def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> Mask:
+        """Note acknowledgements; return a mask of those of rows that the stream had before they were sent.
+
+        ``row_of`` returns the row of a message.
 
         The method checks only the first and the last one while nobody else writes in between and no row is a duplicate.
         The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where an earlier send
@@ -86,7 +88,7 @@ class Acknowledged:
             if first > self.highest and last - first == len(answers) - 1:
                 self._raise_to(last, row_of(int(messages[-1])), now)
                 self._add(_Run(first, last, len(answers)))
-                return
+                return duplicates
         sequences = self._acks.sequences(answers)
         had = duplicates & (sequences <= self._before) if again else duplicates
         self.duplicates += int(np.count_nonzero(had))
@@ -102,6 +104,7 @@ class Acknowledged:
         if rising < len(sequences):
             self._in_no_run += len(sequences) - rising
             self.fallen = int(sequences[rising]) if self.fallen is None else self.fallen
+        return duplicates
 
     def _rising(self, sequences: Positions, duplicates: Mask) -> int:
         """Return how many answers come before the first new row whose sequence is not higher than all before."""

@@ -50,7 +50,6 @@ from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, booleans, byte_strings, flags_of, values_of
 from spark_nats.protocol.headers import MSG_ID, header_values
-from spark_nats.protocol.publish_acks import are_duplicates
 
 logger = logging.getLogger(__name__)
 
@@ -267,14 +266,13 @@ class Recovery:
         """Log that rows are not sent again, because later rows of their subjects are stored."""
         logger.warning(conditions.ROWS_REPLACED(stream=self.stream, rows=rows).with_code)
 
-    def note_last_values(self, stored: Stored, flight: Flight) -> None:
-        """Note which of the rows that are stored the stream had before."""
-        had, answers = are_duplicates(stored.answers), stored.answers
+    def note_last_values(self, stored: Stored, had: Mask, flight: Flight) -> None:
+        """Note which of the rows that are stored the stream ``had`` before they were sent."""
         if had.any():
             flight.note_had(stored.messages[had])
         if self._behind.counts(had, flight.again or flight.state is not FlightState.IN_ORDER):
             order = np.argsort(stored.messages, kind="stable")
-            sequences = self._acknowledged.sequences(answers)[order]
+            sequences = self._acknowledged.sequences(stored.answers)[order]
             self._behind.note(flight.answered(stored.messages[order]), had[order], sequences)
 
     def rows_behind(self, js: JetStream) -> Rows | None:

@@ -180,9 +180,9 @@ class Sender:
     def _note(self, messages: Messages) -> None:
         flight, now = self.flight, clock.monotonic()
         if (stored := flight.receive(messages, now)) is not None:
-            self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
+            had = self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
             if self._keeps_last_values:
-                self.recovery.note_last_values(stored, flight)
+                self.recovery.note_last_values(stored, had, flight)
             self.window.grow(len(stored.messages))
             self.last_stored = self.recovery.last_progress = now
             if self.lease is not None:

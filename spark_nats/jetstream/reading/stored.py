@@ -27,7 +27,16 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged
-from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, flags_of, repeated, texts
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    byte_strings,
+    flags_of,
+    repeated,
+    texts,
+    values_of,
+)
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
@@ -83,7 +92,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         messages += len(delivered.messages)
         last, _ = delivered.deliveries.last()
         ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False)
-        chosen = pc.fill_null(pc.starts_with(ids, prefix), False) if prefix else ids.is_valid()
+        chosen = pc.and_kleene(ids.is_valid(), pc.starts_with(ids, prefix))
         found.append(ids.filter(chosen))
         if limit is not None:
             all_subjects.append(delivered.messages.subjects())
@@ -99,7 +108,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     if limit is None:
         return StoredIds(ids, "; ".join(lost))
     counts = pc.value_counts(pa.concat_arrays(all_subjects))
-    full = counts.field("values").filter(pc.greater_equal(counts.field("counts"), limit))
+    full = counts.field("values").filter(booleans(values_of(counts.field("counts")) >= limit))
     # The last message of a stream is never removed for that limit.
     only = last == stream.last_sequence and stream.removes_only_by_subject
     return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only, np.concatenate(sequences))

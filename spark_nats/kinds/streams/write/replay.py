@@ -161,13 +161,15 @@ class _LastValues:
 
     def placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
         """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
-        codes = values_of(pc.fill_null(pc.index_in(subjects, self._subjects), -1).cast(pa.int64()))
+        of_known = pc.index_in(subjects, self._subjects)
+        known = flags_of(of_known.is_valid())
+        codes = np.full(len(subjects), -1)
+        codes[known] = values_of(of_known.drop_null())
         order = np.argsort(codes, kind="stable")
         so_far = np.cumsum(found[order])
         begins = np.searchsorted(codes[order], codes[order])
         met = np.empty(len(codes), np.int64)
         met[order] = so_far - np.concatenate([[0], so_far])[begins]  # of the subject, up to and including the row
-        known = codes >= 0
         placed = found.copy()
         if len(self._left):
             left = self._left[codes] - met

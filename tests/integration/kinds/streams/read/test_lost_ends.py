@@ -329,7 +329,7 @@ def test_limits_and_filters_leave_a_fingerprint_too(restored: Restored) -> None:
     restored.publish(*numbered(10, "other"), subject="S.b")
     query = started(restored, subject="S.a", maxOffsetsPerTrigger=90)
     assert [len(query.micro_batch()) for _ in range(3)] == [90, 90, 20]
-    assert set(query.offset["S"]) == {"created", "next", "timestamp", "since", "first", "before"}
+    assert set(query.offset["S"]) == {"created", "next", "timestamp", "since", "first", "before", "subjects"}
     restored.put_back()
     restored.publish(*numbered(LOST - BEFORE, "new"), subject="S.a")
     assert "has lost its end" in sentence_of(started(restored, query.offset, subject="S.a").micro_batch)

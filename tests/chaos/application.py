@@ -34,14 +34,16 @@ class Settings:
     Attributes:
         master: Spark's.
         options: of the source, as the connector takes them.
-        servers: for the sink.
+        target: options of the sink.
+        columns: of the rows that are written.
         checkpoint: the directory.
         trigger: such as ``500 milliseconds``.
     """
 
     master: str
     options: dict[str, str]
-    servers: str
+    target: dict[str, str]
+    columns: list[str]
     checkpoint: str
     trigger: str = "500 milliseconds"
 
@@ -83,9 +85,9 @@ def _start(spark: SparkSession, settings: Settings, lenient: bool) -> StreamingQ
     going_on = {"failOnDataLoss": "false"} if lenient else {}
     rows = spark.readStream.format("nats").options(**settings.options, **going_on).load()
     return (
-        rows.selectExpr("concat('out.', split(subject, '[.]')[1]) AS subject", "payload")
+        rows.selectExpr(settings.columns)
         .writeStream.format("nats")
-        .options(servers=settings.servers, stream="OUT", checkpointLocation=settings.checkpoint, **going_on)
+        .options(**settings.target, checkpointLocation=settings.checkpoint, **going_on)
         .trigger(processingTime=settings.trigger)
         .start()
     )

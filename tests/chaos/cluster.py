@@ -10,10 +10,10 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,39 @@ from tests.servers import Cluster
 IN, OUT, STATE = "IN", "OUT", "KV_SPARK_NATS"
 DEFAULT_WINDOW = 120.0
 """Seconds of the duplicate window that a server gives a stream."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a query writes into.
+
+    Attributes:
+        stream: its stream.
+        prefix: of its subjects, which end with the key.
+        config: what its stream is created with.
+        options: of the query's sink.
+        columns: of the query's rows.
+    """
+
+    stream: str
+    prefix: str
+    config: Mapping[str, Any]
+    options: Mapping[str, str]
+    columns: Sequence[str]
+
+
+COPY = Target(OUT, "out.", {}, {"stream": OUT}, ("concat('out.', split(subject, '[.]')[1]) AS subject", "payload"))
+"""A stream that keeps all messages."""
+QUEUE = replace(COPY, config={"retention": "workqueue"})
+"""A work queue."""
+BUCKET = Target(
+    f"KV_{OUT}",
+    f"$KV.{OUT}.",
+    {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "allow_direct": True},
+    {"bucket": OUT},
+    ("split(subject, '[.]')[1] AS key", "payload AS value"),
+)
+"""A KV bucket that keeps the last value of each key."""
 
 
 async def _ignore(_: Exception) -> None:
@@ -70,14 +103,15 @@ class StreamState:
 
 
 class ChaosCluster:
-    """Three servers with the streams IN and OUT, and a proxy in front of each, started with ``with``.
+    """Three servers with the stream IN and a target, and a proxy in front of each, started with ``with``.
 
     A server that does not run refuses connections, through its proxy too.
     """
 
-    def __init__(self, directory: Path, logs: Path, window: float = DEFAULT_WINDOW) -> None:
+    def __init__(self, directory: Path, logs: Path, window: float = DEFAULT_WINDOW, target: Target = COPY) -> None:
         self._cluster = Cluster(directory, _CONFIG, logs)
         self._window = window
+        self.target = target
         self._pool = ThreadPoolExecutor(3)
         self._client: NatsPy | None = None
         self.proxies: list[Proxy] = []
@@ -87,8 +121,8 @@ class ChaosCluster:
         try:
             self.proxies += [Proxy(server.port) for server in self.servers]
             wait_until(self.meta_leader, _READY)
-            for name in (IN, OUT):
-                self._configure("CREATE", name, DEFAULT_WINDOW if name == IN else self._window)
+            self._configure("CREATE", IN, DEFAULT_WINDOW)
+            self._configure("CREATE", self.target.stream, self._window)
             self.wait_until_whole()
         except BaseException:
             self.__exit__()
@@ -215,7 +249,7 @@ class ChaosCluster:
         """Whether all servers are healthy and all replicas current."""
         states = self.streams()
         return (
-            all(name in states and states[name].current for name in (IN, OUT))
+            all(name in states and states[name].current for name in (IN, self.target.stream))
             and self.meta_leader() is not None
             and all(page.get("status") == "ok" for page in self._pages("healthz"))
         )
@@ -241,12 +275,14 @@ class ChaosCluster:
                     raise
 
     def last_payload(self, subject: str) -> bytes | None:
-        """The last message of a subject, None when there is none or nobody says."""
+        """The last message of a subject of the target, None when there is none or nobody says."""
         if self._client is None:
             self._client = NatsPy(self.urls, **CLIENT)
         try:
             request = self._client.nats.request(
-                f"$JS.API.STREAM.MSG.GET.{OUT}", json.dumps({"last_by_subj": subject}).encode(), timeout=1
+                f"$JS.API.STREAM.MSG.GET.{self.target.stream}",
+                json.dumps({"last_by_subj": subject}).encode(),
+                timeout=1,
             )
             answer = json.loads(self._client.run(request).data)
         except (Error, OSError):
@@ -254,11 +290,12 @@ class ChaosCluster:
         return base64.b64decode(answer["message"]["data"]) if "message" in answer else None
 
     def set_window(self, seconds: float) -> None:
-        """Change the duplicate window of OUT."""
-        self._configure("UPDATE", OUT, seconds)
+        """Change the duplicate window of the target."""
+        self._configure("UPDATE", self.target.stream, seconds)
 
     def _configure(self, operation: str, name: str, window: float) -> None:
-        config = {"name": name, "subjects": [f"{name.lower()}.>"], "num_replicas": 3}
+        target = self.target if name == self.target.stream else replace(COPY, prefix="in.")
+        config = {"name": name, "subjects": [f"{target.prefix}>"], "num_replicas": 3, **target.config}
         self.api(f"STREAM.{operation}.{name}", {**config, "duplicate_window": int(window * 1e9)})
 
 

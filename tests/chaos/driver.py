@@ -37,6 +37,7 @@ class Driver:
         ended: why queries ended by themselves, in the order in which they did.
         losses: of those the sentences that say that a server has lost something, while it has (`losing`).
         losing: whether servers lose what they have acknowledged at the moment.
+        named: pattern of what counts as a loss at any time; empty for nothing.
         lenient: whether the query that runs goes on with what there is.
     """
 
@@ -44,6 +45,7 @@ class Driver:
         self.ended: list[str] = []
         self.losses: list[str] = []
         self.losing = False
+        self.named = ""
         self.lenient = False
         self.starts = 0
         self._settings = settings
@@ -141,7 +143,7 @@ class Driver:
                 case {"finished": _}:
                     self._finished.set()
                 case {"ended": str(sentence)}:
-                    if self.losing and _LOSS.match(sentence):
+                    if (self.losing and _LOSS.match(sentence)) or (self.named and re.match(self.named, sentence)):
                         self.losses.append(sentence)
                     elif self._expected:
                         self._expected -= 1

@@ -70,9 +70,10 @@ class Scene:
         if moment == "any":
             act()
             return
-        server = self.cluster.leader(OUT)
+        target = self.cluster.target
+        server = self.cluster.leader(target.stream)
         slow = self.slow(trickling=[Direction.TO_SERVER]) if moment == "partly" else self.slow(0.2)
-        with NatsPy(server.url, **CLIENT) as client, slow, client.collect("out.>") as collected:
+        with NatsPy(server.url, **CLIENT) as client, slow, client.collect(f"{target.prefix}>") as collected:
             collected.wait(1, _SOON)
             act()
 
@@ -125,8 +126,12 @@ def _pause(choose: Callable[[Scene], NatsServer]) -> Callable[[Scene], None]:
     return strike
 
 
-def _leader_of(stream: str) -> Callable[[Scene], NatsServer]:
-    return lambda scene: scene.cluster.leader(stream)
+def _leader_of_in(scene: Scene) -> NatsServer:
+    return scene.cluster.leader(IN)
+
+
+def _leader_of_out(scene: Scene) -> NatsServer:
+    return scene.cluster.leader(scene.cluster.target.stream)
 
 
 def _meta_leader(scene: Scene) -> NatsServer:
@@ -137,7 +142,7 @@ def _meta_leader(scene: Scene) -> NatsServer:
 
 def _follower(scene: Scene) -> NatsServer:
     """One that leads neither stream."""
-    leaders = [scene.cluster.leader(IN), scene.cluster.leader(OUT)]
+    leaders = [_leader_of_in(scene), _leader_of_out(scene)]
     return scene.random.choice([server for server in scene.cluster.servers if server not in leaders])
 
 
@@ -147,11 +152,12 @@ def _lame_duck(scene: Scene) -> None:
     scene.cluster.start(server)
 
 
-def _step_down(stream: str) -> Callable[[Scene], None]:
-    def strike(scene: Scene) -> None:
-        scene.cluster.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+def _step_down_in(scene: Scene) -> None:
+    scene.cluster.api(f"STREAM.LEADER.STEPDOWN.{IN}")
 
-    return strike
+
+def _step_down_out(scene: Scene) -> None:
+    scene.cluster.api(f"STREAM.LEADER.STEPDOWN.{scene.cluster.target.stream}")
 
 
 def _step_down_meta(scene: Scene) -> None:
@@ -252,6 +258,13 @@ def _late_driver(scene: Scene) -> None:
     scene.cluster.set_window(scene.window)
 
 
+def _driver_while_servers_restart(scene: Scene) -> None:
+    """Kill the driver, restart all servers, and start it again: they have forgotten the ids of what is gone."""
+    scene.driver.kill(lambda act: scene.at_a_moment(act, busy=True))
+    _rolling_restart(scene)
+    scene.driver.start()
+
+
 # Connections
 
 
@@ -297,17 +310,17 @@ def _refuse(scene: Scene) -> None:
 
 
 FAULTS = (
-    Fault("kill-in", _crash(_leader_of(IN))),
-    Fault("kill-out", _crash(_leader_of(OUT))),
+    Fault("kill-in", _crash(_leader_of_in)),
+    Fault("kill-out", _crash(_leader_of_out)),
     Fault("kill-meta", _crash(_meta_leader)),
     Fault("kill-follower", _crash(_follower)),
     Fault("wipe-follower", _crash(_follower, wipe=True)),
-    Fault("pause-in", _pause(_leader_of(IN))),
-    Fault("pause-out", _pause(_leader_of(OUT))),
+    Fault("pause-in", _pause(_leader_of_in)),
+    Fault("pause-out", _pause(_leader_of_out)),
     Fault("pause-any", _pause(Scene.any_server)),
     Fault("lame-duck", _lame_duck),
-    Fault("step-in", _step_down(IN), weight=2),
-    Fault("step-out", _step_down(OUT), weight=2),
+    Fault("step-in", _step_down_in, weight=2),
+    Fault("step-out", _step_down_out, weight=2),
     Fault("step-meta", _step_down_meta),
     Fault("rolling", _rolling_restart),
     Fault("all-down", _all_down),
@@ -320,6 +333,7 @@ FAULTS = (
     Fault("source", _source),
     Fault("driver", _driver),
     Fault("driver-late", _late_driver),
+    Fault("driver-rolling", _driver_while_servers_restart),
     Fault("cut", _cut_at_a_moment, weight=2),
     Fault("tear", _tear, weight=2),
     Fault("delay", _delay),

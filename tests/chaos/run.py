@@ -58,9 +58,11 @@ def run(arguments: Arguments) -> int:
     """Do a run and print what it has found; 1 when that is anything bad."""
     began = time.monotonic()
     outcome = Outcome()
-    with stage(arguments.master, arguments.kind.options, arguments.keep, arguments.window) as staged:
-        publisher = arguments.kind.publisher(staged.cluster, arguments.rate)
-        watch = watching(staged.cluster, publisher)
+    kind = arguments.kind
+    with stage(arguments.master, kind.options, arguments.keep, arguments.window, kind.target) as staged:
+        staged.driver.named = kind.named
+        publisher = kind.publisher(staged.cluster, arguments.rate)
+        watch = watching(staged, publisher, kind.beside)
         try:
             staged.driver.start()
             watch.wait_for_progress(STALL_LIMIT)
@@ -68,9 +70,11 @@ def run(arguments: Arguments) -> int:
             limit = began + arguments.limit if arguments.limit else None
             _strike(arguments, staged, publisher, watch, outcome, limit)
             outcome.problems += conclude(staged, publisher, watch)
-            outcome.verdict = arguments.kind.compare(staged, publisher)
+            outcome.verdict = kind.compare(staged, publisher)
         finally:
             watch.close()
+            if staged.beside:
+                staged.beside.close()
             bad = bool(outcome.problems or staged.driver.ended) or not outcome.verdict.good
             logs = keep_logs(staged.logs) if bad and not arguments.keep else staged.logs
             lost_tasks = staged.driver.lost_tasks()
@@ -140,6 +144,8 @@ def _report(
         "gone with an older copy": verdict.gone,
         "without a word": verdict.silent,
         "missed as logged": verdict.missed,
+        "again after an error": verdict.again,
+        "steps back meanwhile": verdict.steps_back,
         "lost": verdict.lost,
         "duplicated": verdict.duplicated,
         "out of order": verdict.reordered,

@@ -27,7 +27,7 @@ def soak(minutes: float, rate: float, master: str, keep: Path | None) -> int:
     samples: list[Sample] = []
     with stage(master, STREAM.options, keep) as staged:
         publisher = STREAM.publisher(staged.cluster, rate)
-        watch = watching(staged.cluster, publisher)
+        watch = watching(staged, publisher)
         try:
             staged.driver.start()
             watch.wait_for_progress(STALL_LIMIT)

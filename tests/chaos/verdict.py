@@ -41,7 +41,7 @@ def number_of(said: bytes) -> int:
 
 def parse(message: Message) -> tuple[str, Entry]:
     """The key and the entry of a message, which must stand on its key's subject."""
-    key = message.subject.partition(".")[2]
+    key = message.subject.rpartition(".")[2]
     if not message.payload.startswith(f"{key} ".encode()):
         raise ValueError(f"{message.payload!r} stands on {message.subject}")
     stored = f"{message.timestamp:%H:%M:%S.%f}" if message.timestamp else ""
@@ -107,6 +107,8 @@ class Verdict:
         gone: acknowledged and not in IN, or processed and not in OUT, as an older copy has it.
         silent: of those, read before IN lost them, without an error that says so.
         missed: of core NATS, not in OUT and published in a gap that the log names.
+        again: of a work queue, taken twice after an error that says so.
+        steps_back: of a bucket, how often a key had an older value for a while.
         findings: each of these in words, by what it is.
     """
 
@@ -118,6 +120,8 @@ class Verdict:
     gone: int = 0
     silent: int = 0
     missed: int = 0
+    again: int = 0
+    steps_back: int = 0
     findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -202,6 +206,37 @@ def _with(given: list[Entry], more: list[Entry]) -> list[Entry]:
         place = next((i for i, other in enumerate(found) if other.number > entry.number), len(found))
         found.insert(place, entry)
     return found
+
+
+class Taken(NamedTuple):
+    """A message that the worker took; `again` if it may be a second one: after an error, the query has gone on."""
+
+    key: str
+    entry: Entry
+    again: bool
+
+
+def judge_queue(given: Entries, taken: Sequence[Taken], acknowledged: Mapping[str, int] | None = None) -> Verdict:
+    """Compare what was taken from a work queue, in its order, with IN: once each, unless it may have come again."""
+    met, again = set[tuple[str, int]](), 0
+    copied: dict[str, list[Entry]] = defaultdict(list)
+    for each in taken:
+        which = each.key, each.entry.number
+        if each.again and which in met:
+            again += 1
+            continue
+        met.add(which)
+        copied[each.key].append(each.entry)
+    verdict = judge(given, copied, acknowledged)
+    verdict.again = again
+    return verdict
+
+
+def judge_bucket(given: Entries, values: Entries) -> Verdict:
+    """Compare the value of each key of a bucket with its last message in IN: it is lost if another one is there."""
+    verdict = judge({key: each[-1:] for key, each in given.items()}, values)
+    verdict.messages = sum(map(len, given.values()))
+    return verdict
 
 
 Gap = tuple[float, float]

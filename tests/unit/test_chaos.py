@@ -16,7 +16,18 @@ from tests.chaos.core import gaps
 from tests.chaos.faults import FAULTS, faults_for, plan
 from tests.chaos.proxy import Direction, Proxy
 from tests.chaos.soak import compare
-from tests.chaos.verdict import Entry, Restored, Verdict, entries, judge, judge_core, payload
+from tests.chaos.verdict import (
+    Entry,
+    Restored,
+    Taken,
+    Verdict,
+    entries,
+    judge,
+    judge_bucket,
+    judge_core,
+    judge_queue,
+    payload,
+)
 from tests.nats_py import Message, wait_until
 
 
@@ -259,3 +270,23 @@ def test_a_connection_through_a_proxy_ends_when_its_server_is_gone() -> None:
     with connected() as (_, client, server):
         server.close()
         wait_until(lambda: receive_all(client) == b"")
+
+
+def test_what_a_worker_takes_twice_is_a_duplicate_unless_an_error_has_said_so() -> None:
+    given = {"k": [Entry(1, 1), Entry(2, 2)]}
+    once = [Taken("k", Entry(1, 1), False), Taken("k", Entry(2, 2), False)]
+    assert judge_queue(given, once).good
+    verdict = judge_queue(given, [*once, Taken("k", Entry(2, 3), True)])
+    assert (verdict.good, verdict.again) == (True, 1)
+    verdict = judge_queue(given, [*once, Taken("k", Entry(2, 3), False)])
+    assert (verdict.good, verdict.duplicated) == (False, 1)
+    assert judge_queue(given, once[:1]).lost == 1
+    assert judge_queue(given, [once[0], Taken("k", Entry(2, 2), True)]).good
+
+
+def test_a_key_that_ends_with_an_older_value_has_lost_the_last_one() -> None:
+    given = {"k": [Entry(1, 1), Entry(3, 2)], "l": [Entry(1, 3)]}
+    assert judge_bucket(given, {"k": [Entry(3, 9)], "l": [Entry(1, 8)]}).good
+    verdict = judge_bucket(given, {"k": [Entry(1, 10)], "l": [Entry(1, 8)]})
+    assert (verdict.messages, verdict.lost, verdict.good) == (3, 1, False)
+    assert not judge_bucket(given, {"k": [Entry(3, 9)]}).good

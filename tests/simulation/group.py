@@ -101,11 +101,7 @@ class Replica:
         entry = Entry(self.term, operation)
         entry.answer = answer
         self.log.append(entry)
-        if operation[0] == "msg":
-            self._count(entry, 1)
-        elif operation[0] == "batch":
-            for publication in operation[1]:
-                self.pending[publication.subject] = self.pending.get(publication.subject, 0) + 1
+        self._count(entry, 1)
         if len(self.group.replicas) == 1:
             self.commit = len(self.log)
             self.apply()
@@ -113,18 +109,20 @@ class Replica:
         self._flush_soon()
 
     def _count(self, entry: Entry, change: int) -> None:
-        publication: Publication = entry.operation[1]
-        count = self.pending.get(publication.subject, 0) + change
-        if count > 0:
-            self.pending[publication.subject] = count
-        else:
-            self.pending.pop(publication.subject, None)
-            self.expected.discard(publication.subject)
-        if publication.message_id:
-            if change > 0:
-                self.ids[publication.message_id] = entry
+        """Count the messages that are under way with an entry, and note their ids: the leader refuses these."""
+        what, published = entry.operation[0], entry.operation[1:2]
+        for publication in published if what == "msg" else published[0] if what == "batch" else ():
+            count = self.pending.get(publication.subject, 0) + change
+            if count > 0:
+                self.pending[publication.subject] = count
             else:
-                self.ids.pop(publication.message_id, None)
+                self.pending.pop(publication.subject, None)
+                self.expected.discard(publication.subject)
+            if publication.message_id:
+                if change > 0:
+                    self.ids[publication.message_id] = entry
+                else:
+                    self.ids.pop(publication.message_id, None)
 
     def hears_of(self, other: Replica) -> dict[str, Any]:
         """Return what the leader says of another replica: how long it has not heard of it, at most a heartbeat ago."""
@@ -233,11 +231,7 @@ class Replica:
         self.match = {}
         self._forget_pending()
         for entry in self.log[self.applied :]:
-            if entry.operation[0] == "msg":
-                self._count(entry, 1)
-            elif entry.operation[0] == "batch":
-                for publication in entry.operation[1]:
-                    self.pending[publication.subject] = self.pending.get(publication.subject, 0) + 1
+            self._count(entry, 1)
         self.group.cluster.tell(f"{self.server.name} leads {self.group.name}")
         self.propose(("noop",))
 
@@ -310,13 +304,8 @@ class Replica:
             self.applied += 1
             entry.committed = True
             result = self._apply(entry)
-            if self.leads and entry.operation[0] == "msg":
+            if self.leads:
                 self._count(entry, -1)
-            elif self.leads and entry.operation[0] == "batch":
-                for publication in entry.operation[1]:
-                    self.pending[publication.subject] -= 1
-                    if not self.pending[publication.subject]:
-                        del self.pending[publication.subject]
             answer, leads = entry.answer, self.leads and self.runs
             if answer is not None and leads:
                 entry.answer = None

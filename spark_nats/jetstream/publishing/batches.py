@@ -69,7 +69,8 @@ class BatchPublisher:
 
     A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds, or
     the stream's ``duplicate_window`` later if a message id is in process. When the connection is lost, the lease
-    provides others. If ``exact``, another attempt may store the same rows, and they are looked for after a long wait.
+    provides others. If ``exact``, another attempt may store the same rows, and they are looked for after a long wait:
+    also since the sequence ``since``, where one began before the stream had its ``initial`` state.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class BatchPublisher:
         api_prefix: str = API_PREFIX,
         *,
         exact: bool = False,
+        since: int | None = None,
     ) -> None:
         self._lease = lease
         self._initial = initial
+        self._since = since
         self._name = initial.name
         self._ack_timeout = ack_timeout
         self._api_prefix = api_prefix
@@ -281,7 +284,7 @@ class BatchPublisher:
         if self._memory.knows_all(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._lease.ask(
-            lambda connection: read_back(JetStream(connection, self._api_prefix), self._initial, state)
+            lambda connection: read_back(JetStream(connection, self._api_prefix), self._initial, state, self._since)
         )
         stored = is_among(batch.ids, found.ids)
         if self._initial.keeps_last_values:
@@ -328,8 +331,8 @@ class BatchPublisher:
         if self._initial.replicas == 1:
             known = self._lease.ask(lambda connection: known_ids(connection, name, domain, subjects, ids))
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
-            prefix, initial, state = self._api_prefix, self._initial, self._state()[0]
-            found = self._lease.ask(lambda connection: read_back(JetStream(connection, prefix), initial, state))
+            prefix, initial, since, state = self._api_prefix, self._initial, self._since, self._state()[0]
+            found = self._lease.ask(lambda connection: read_back(JetStream(connection, prefix), initial, state, since))
             known = is_among(ids, found.ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)

@@ -53,6 +53,7 @@ class Publisher:
         on_stored: called each time that rows were acknowledged.
         aside: takes rows that the stream refuses for their own content; if None, such a row is an error.
         exact: whether another attempt may store the same rows: those that waited for long are looked for in the stream.
+        since: the sequence since which such attempts may have stored them, if that is before the stream's given state.
         id_prefix: with what only the message ids of these rows begin; None if nothing tells them from others.
         whose: how errors name the rows.
     """
@@ -70,6 +71,7 @@ class Publisher:
         on_stored: Callable[[], None] | None = None,
         aside: Aside | None = None,
         exact: bool = False,
+        since: int | None = None,
         id_prefix: str | None = None,
         whose: str = "this task's rows",
     ) -> None:
@@ -77,10 +79,19 @@ class Publisher:
         acks = PublishAcks(stream.name, stream.domain)
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
-        exact &= stream.retention == LIMITS  # reading others takes messages from their consumers
+        is_read = exact and stream.retention == LIMITS  # reading others takes messages from their consumers
         memory = memory_of(JetStream(connection, api_prefix), stream)
         self._recovery = Recovery(
-            stream, ack_timeout, patience, api_prefix, resolve is None, exact, self._ledger, memory
+            initial=stream,
+            ack_timeout=ack_timeout,
+            patience=patience,
+            api_prefix=api_prefix,
+            is_strict=resolve is None,
+            exact=is_read,
+            shared_since=None if not exact else stream.last_sequence if since is None else since,
+            ledger=self._ledger,
+            memory=memory,
+            id_prefix=id_prefix,
         )
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)

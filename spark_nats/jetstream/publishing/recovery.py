@@ -58,15 +58,18 @@ _LOOKED = 0.05  # seconds for which rows are not looked for again, however short
 
 
 def read_back(
-    js: JetStream, initial: StreamInfo, info: StreamInfo, after: int = 0, trust: Trust = Trust.BEYOND_DOUBT
+    js: JetStream, initial: StreamInfo, info: StreamInfo, since: int | None = None, trust: Trust = Trust.BEYOND_DOUBT
 ) -> StoredIds:
-    """Return the message ids of what a stream has stored since its ``initial`` state, or since the sequence ``after``.
+    """Return the message ids of what a stream has stored since its ``initial`` state, or since the sequence ``since``.
 
     In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
     A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
     info = believed(js, info, trust)
-    return stored_ids(js, info, kept_until(js, initial, info, after))
+    kept = kept_until(js, initial, info)
+    if since is not None:
+        kept = since if kept >= initial.last_sequence else min(kept, since)
+    return stored_ids(js, info, kept)
 
 
 def _leader_of(info: StreamInfo) -> tuple[str, int]:
@@ -84,7 +87,8 @@ class Recovery:
     # Whether it is an error that reading the stream does not tell which rows it has stored. A bucket does not hold a
     # message for long: there, such rows are put again. Rows that expect a last message conflict with themselves.
     is_strict: bool
-    exact: bool  # whether another attempt must not have stored any of these rows, however long they wait
+    exact: bool  # whether rows that waited for long are looked for, as another attempt may have stored them
+    shared_since: int | None  # the sequence since which other attempts may have stored these rows; None if none may
     ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
     memory: IdMemory  # what held the ids of the stream's messages when rows were last known to be stored or not
     id_prefix: str | None = None  # with what only the message ids of these rows begin; None if nothing tells them
@@ -150,9 +154,9 @@ class Recovery:
 
     def waited_too_long(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
-        waited = clock.monotonic() - self.last_progress
-        may_be_stored = self.exact and rows.ids is not None and waited > _LOOKED
-        return may_be_stored and waited >= self.known.id_lifetime
+        waited, is_another = clock.monotonic() - self.last_progress, self.memory[:2] != self._memory_now[:2]
+        is_late = is_another or (waited > _LOOKED and waited >= self.known.id_lifetime)
+        return self.exact and rows.ids is not None and is_late
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
@@ -194,15 +198,17 @@ class Recovery:
         memory = memory_of(js, info)  # before the stream is read
         in_time = all(self.memory.knows_present(memory, now - rows.since) for rows in sent)
         trust = Trust.TWICE if in_time and not late else Trust.BEYOND_DOUBT
-        after = 0 if late else min((rows.after for rows in sent), default=0)
+        since = self.shared_since
+        if since is None and not late:
+            since = min(rows.after for rows in sent)
         try:
-            found = read_back(js, self.initial, info, after, trust)
+            found = read_back(js, self.initial, info, since, trust)
         except PermissionsError as error:
             if self.is_strict:
                 raise PublishError(conditions.STORED_UNKNOWN(reason=error)).advising(*error.hints) from None
             found = StoredIds(byte_strings([]), "")
         left = [rows._replace(since=0.0, after=0) for rows in self._missing(found, parts)]  # as if never sent
-        self.memory, self.last_progress = memory, clock.monotonic()
+        self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
         return left
 
     def _missing(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:

@@ -142,14 +142,11 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
     return None
 
 
-def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo, after: int = 0) -> int:
-    """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state.
-
-    If it has all of that, return ``after``, a later sequence, where that is known to be of the same history.
-    """
+def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+    """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
     position = end_of(initial)
     if position.time is None or is_intact(js, position, info):
-        return max(position.last, after)
+        return position.last
     return first_new(js, position, info) - 1
 
 

@@ -56,9 +56,9 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
         _check_together(rows)
-        if fence is not None and fence.is_due:
+        if fence is not None and fence.is_due(self._lease.connection):
             self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
-        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact)
+        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact, since=self._since)
         stored = self._already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
             return Counts(count)

@@ -149,6 +149,7 @@ class RowWriter:
         self._fence = fence
         self._task = task
         self._already_stored = before.already_stored if before is not None else None
+        self._since = before.began.end.last if before is not None else None  # an attempt may have stored rows
 
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write rows as they arrive; return the number of all rows, and the bytes of those that were sent.
@@ -192,7 +193,7 @@ class RowWriter:
     ) -> Counts:
         count = size = 0
         for batch in batches:
-            if self._fence is not None and self._fence.is_due and isinstance(publisher, Publisher):
+            if isinstance(publisher, Publisher) and self._fence and self._fence.is_due(self._lease.connection):
                 publisher.ask(self._fence.check)
             try:
                 rows = self.rows_to_send(checker, batch, count)
@@ -242,6 +243,7 @@ class RowWriter:
             on_stored=Reporter(logger, lambda: publisher.confirmed, said),
             aside=self.aside,
             exact=self._exact,
+            since=self._since,
             id_prefix=prefix_of(self._task.query, self._task.batch, self._task.partition),
         )
         return publisher

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats import clock
+from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError
@@ -196,6 +197,8 @@ class Fence:
         self._task = task
         self._window = stream.duplicate_window
         self._revision = 0  # of the note that this attempt has written
+        self._connection: Connection | None = None  # over which the note was last read or written
+        self._process = ""  # that held the stream's message ids then
         self._noted = self._asked = clock.monotonic()
         self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
 
@@ -203,12 +206,12 @@ class Fence:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
         self._revision = write_note(js, self._options, self._task, began, revision, deadline)
         self._noted = self._asked = clock.monotonic()
+        self._connection, self._process = js.connection, began.process
         return self._revision > 0
 
-    @property
-    def is_due(self) -> bool:
-        """Whether to :meth:`check` now, before more rows are sent."""
-        return clock.monotonic() - self._asked > self._window / 8
+    def is_due(self, connection: Connection) -> bool:
+        """Tell whether to :meth:`check` before more rows are sent over a connection."""
+        return connection is not self._connection or clock.monotonic() - self._asked > self._window / 8
 
     def check(self, js: JetStream) -> None:
         """Check that no later attempt has begun.
@@ -221,11 +224,18 @@ class Fence:
         entry, _ = read_note(js, self._options, self._task.key)
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
-        self._asked = now
-        while self.earlier and now - self._noted > self._window / 4:
-            if removed := self.earlier[-1].read_on(js):  # no error, because an earlier attempt is seldom running
-                report_unknown(False, self._task, removed)
-            self.earlier.pop()
+        self._asked, is_another = now, False
+        if js.connection is not self._connection:  # the server may have restarted, and forgotten ids
+            process = memory_of(js, stream_info(js, str(self._options.stream))).process
+            is_another = process != self._process or not process
+            self._connection, self._process = js.connection, process
+        is_last_look = now - self._noted > self._window / 4
+        for each in self.earlier if is_another or is_last_look else ():
+            # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
+            if removed := each.read_on(js):
+                report_unknown(is_another and self._options.fail_on_data_loss, self._task, removed)
+        if is_last_look:
+            self.earlier.clear()
 
 
 class Before(NamedTuple):

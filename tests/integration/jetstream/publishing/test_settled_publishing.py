@@ -199,7 +199,7 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         js = JetStream(connection)
         account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
         info = stream_info(js, "S")
-        recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, account, memory_of(js, info))
+        recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, None, account, memory_of(js, info))
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
         left = recovery.resume(js, [sent, waiting])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.consumers import LiveConsumer
-from tests.simulation.store import Durable, Publication, Store, Stored
+from tests.simulation.store import Durable, Store, Stored
 
 if TYPE_CHECKING:
     from tests.simulation.server import Cluster, ModelServer

@@ -166,8 +166,12 @@ class _LastValues:
         known = flags_of(of_known.is_valid())
         codes = np.full(len(subjects), -1)
         codes[known] = values_of(of_known.drop_null())
+        rows, is_first = np.flatnonzero(found), which < len(self._places)  # others were found when it was read on
+        rows, which = rows[is_first], which[is_first]
+        had = np.zeros(len(found), np.bool_)
+        had[rows] = True
         order = np.argsort(codes, kind="stable")
-        so_far = np.cumsum(found[order])
+        so_far = np.cumsum(had[order])
         begins = np.searchsorted(codes[order], codes[order])
         met = np.empty(len(codes), np.int64)
         met[order] = so_far - np.concatenate([[0], so_far])[begins]  # of the subject, up to and including the row
@@ -175,7 +179,6 @@ class _LastValues:
         if len(self._left):
             left = self._left[codes] - met
             placed |= known & ~found & (left > 0)
-            rows = np.flatnonzero(found)
             placed[rows[(left[rows] == 0) & (self._places[which] != self._last[codes[rows]])]] = False
             np.subtract.at(self._left, codes[rows], 1)
         unsure = subjects.filter(booleans(~found & ~known))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -86,3 +87,12 @@ def test_without_last_values_what_is_not_found_is_stored() -> None:
     ids = pa.array(["t-0", "t-1", "t-2"])
     assert ids.filter(booleans(already.missing(ids))).to_pylist() == ["t-0", "t-2"]
     assert (already.rows, already.unexpected) == (1, 0)
+
+
+def test_what_is_found_when_the_stream_is_read_on_is_not_stored_either() -> None:
+    rows = [("S.a", "t-0"), ("S.b", "t-1")]
+    already = AlreadyStored(read_back(rows[:1], 1), "t-", STREAM, False, keeps_last_values=True)
+    already._ids = pa.concat_arrays([already._ids, byte_strings([b"t-1"])])
+    already._met = np.zeros(2, np.bool_)
+    subjects, ids = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    assert not already.missing(ids, subjects).any()

@@ -290,7 +290,8 @@ class Flight:
 
     def note_had(self, messages: Positions) -> None:
         """Note messages that are stored, and that the stream had before they were sent."""
-        self._had.append(messages)
+        # Those before the base come before every row that is not known to be stored.
+        self._had = [each for each in [*self._had, messages] if each.max() >= self._base]
 
     def count_replaced(self) -> int:
         """Take rows for stored that come before a stored one of their subject; return how many these are.

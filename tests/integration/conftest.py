@@ -9,10 +9,23 @@ import pytest
 
 from spark_nats import clock
 from spark_nats.client import Connection, connect
-from spark_nats.jetstream import JetStream
+from spark_nats.jetstream import JetStream, creating
+from spark_nats.jetstream.api import RefusalMemory
+from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.publishing import decide
+from spark_nats.jetstream.reading import direct
+from spark_nats.kinds.streams.write import replay
 from tests.connections import options_for
 from tests.servers import Server
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered_of_other_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin as a process that has done nothing: what one remembers has the server's address, and ports come again."""
+    monkeypatch.setattr(replay, "_noted", {})
+    monkeypatch.setattr(creating, "_said", set())
+    monkeypatch.setattr(direct, "_refused", RefusalMemory())
+    monkeypatch.setattr(kept, "_refused", RefusalMemory())
 
 
 @pytest.fixture

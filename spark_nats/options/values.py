@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -150,18 +151,34 @@ def _shown(milliseconds: int) -> str:
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in a text; None when it holds none."""
+    """Return the JSON object in a text; None when it holds none.
+
+    Raises:
+        ValueError: an object in it has a name twice, and JSON would take the last one without a word. The error
+            does not show the name, because the text may be a secret.
+    """
     try:
-        return parse_object(text)
+        found = parse_object(text)
     except ValueError:
         return None
+    json.loads(text, object_pairs_hook=_once)
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("has a name twice in its JSON; name everything once")
+    return found
 
 
 def read_offsets(text: str) -> Offsets:
     """Read ``earliest``, ``latest`` or JSON with an offset for each stream."""
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
-    parsed = object_in(text)
+    try:
+        parsed = object_in(text)
+    except ValueError as error:
+        raise ValueError(f"is {text!r}; it {error}") from None
     try:
         if parsed is not None:
             return {name: _read_stream_offset(value) for name, value in parsed.items()}
@@ -176,20 +193,22 @@ def read_offsets(text: str) -> Offsets:
 
 
 _CONSUMER = "consumer:"
-_OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "first", "from", "earliest", "waits_for"}
-_OF_CHECKPOINTS |= {"latest", "before", "subjects"}
+FIELDS_OF_OFFSETS = frozenset(
+    ["next", "created", "timestamp", "since", "first", "from", "earliest", "latest", "before", "subjects", "waits_for"]
+)
+"""What a stream's entry in an offset may have, also in one of an earlier version and in a query's progress."""
 
 
 def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
-    if value in (EARLIEST, LATEST):
-        return str(value)
-    if isinstance(value, str) and value.startswith(_CONSUMER):
-        return ConsumerAckFloor(read_name(value.removeprefix(_CONSUMER)))
+    if isinstance(value, str) and value.lower() in (EARLIEST, LATEST):
+        return value.lower()
+    if isinstance(value, str) and value.lower().startswith(_CONSUMER):
+        return ConsumerAckFloor(read_name(value[len(_CONSUMER) :]))
     if isinstance(value, str):
         entry = from_text(value)
         return StreamOffset(entry.next, entry.created, entry.time, entry.latest)
     place = value if isinstance(value, dict) else {"next": value}
-    if not set(place) <= _OF_CHECKPOINTS:
+    if not set(place) <= FIELDS_OF_OFFSETS:
         raise ValueError("it has a name that is unknown")
     created = string_at(place, "created") if "created" in place else ""
     time, latest = (time_at(place, name) if name in place else None for name in ("timestamp", "latest"))

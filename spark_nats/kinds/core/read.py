@@ -31,6 +31,7 @@ from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import TriggerPacing
+from spark_nats.kinds.streams.read.positions import refuse_later
 from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.options.hints import naming_options
 from spark_nats.protocol.bytecolumns import Positions
@@ -155,8 +156,10 @@ class CoreOffset(NamedTuple):
         """Return the offset that ``_asdict()`` turned into this document of a checkpoint.
 
         Raises:
-            NatsError: the document is no offset of core NATS.
+            NatsError: the document is no offset of core NATS, or one of a later version of this package.
         """
+        if "epoch" in document:
+            refuse_later(document, document.keys() - set(cls._fields))
         try:
             epoch, messages = string_at(document, "epoch"), integer_at(document, "messages")
             if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths

@@ -93,6 +93,15 @@ def test_sources_of_others_are_left_alone(tmp_path: Path) -> None:
     assert list(found.samples[-1].positions) == [(len(others), "ORDERS")]
 
 
+@pytest.mark.parametrize("later", [{"version": 2}, {"ORDERS": {**OFFSET["ORDERS"], "rank": 7}}])
+def test_an_offset_of_a_later_version_is_named(later: dict[str, Any], tmp_path: Path) -> None:
+    text = json.dumps({**OFFSET, **later})
+    told = sentence(checkpoint(tmp_path / "c", f"v1\n{HEAD}\n{text}"))
+    assert "which this version" in told
+    assert "a later one has written it" in told
+    assert offset_of(text) is None
+
+
 def test_metadata_that_is_none_leaves_the_query_unknown(tmp_path: Path) -> None:
     for i, metadata in enumerate(["", "[]", "{}", '{"id": 5}', '{"id": "\\ud800"}', '{"a":' * 100_000]):
         assert read_checkpoint(str(checkpoint(tmp_path / str(i), metadata=metadata))).query == "unknown"

@@ -21,7 +21,7 @@ from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.query import Triggers
 from spark_nats.options.settings import TOGETHER
-from spark_nats.options.values import StreamOffset
+from spark_nats.options.values import ConsumerAckFloor, StreamOffset
 
 
 def read(streaming=False, **options):
@@ -51,7 +51,28 @@ def test_offsets_are_words_or_json():
     assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": StreamOffset(7, "C", 10**9)}
     of_many = '{"ORDERS": "1500000000 7 -500000000 3 3"}'
     assert read(startingOffsets=of_many).starting == {"ORDERS": StreamOffset(7, "1970-01-01T00:00:01.5Z", 10**9)}
-    assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}
+    for word in ("latest", "LaTest"):
+        assert read(streaming=True, startingOffsets=f'{{"ORDERS": "{word}"}}').starting == {"ORDERS": "latest"}
+    assert read(startingOffsets='{"ORDERS": "eArLiEst"}').starting == {"ORDERS": "earliest"}
+    assert read(startingOffsets='{"ORDERS": "Consumer:B"}').starting == {"ORDERS": ConsumerAckFloor("B")}
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("startingOffsets", '{"ORDERS": 1, "ORDERS": 3}'),
+        ("startingOffsets", '{"ORDERS": {"next": 1, "next": 3}}'),
+        ("endingOffsets", '{"ORDERS": 1, "ORDERS": 1}'),
+        ("createStream", '{"subjects": ["a"], "max_age": "1h", "max_age": "2h"}'),
+        ("createStream", '{"subjects": ["a"], "placement": {"tags": ["x"], "tags": ["y"]}}'),
+        ("websocketHeadersSecret", '{"Authorization": "Bearer x", "Authorization": "Bearer y"}'),
+    ],
+)
+def test_a_name_that_stands_twice_in_the_json_of_an_option_is_refused(option, text):
+    """JSON's rules would take the last one without a word."""
+    streaming = option == "createStream"
+    with pytest.raises(OptionError, match=f"option '{option}' .*has a name twice in its JSON; name everything once"):
+        read(streaming=streaming, **{option: text})
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ BEGINNING_REMOVED = Condition(
     "[NATS_BEGINNING_REMOVED] stream {stream!r} begins at sequence {first}: sequences {start} to {end} were removed "
     "before the query began to read; it begins after them"
 )
+OFFSET_OF_LATER_VERSION = Condition(
+    "[NATS_OFFSET_OF_LATER_VERSION] the checkpoint's offset {offset} has {what}, which this version of "
+    "spark-nats does not know: a later one has written it; go on with that version, or begin with a new checkpoint"
+)
 HEADERS_MALFORMED = Condition(
     "[NATS_HEADERS_MALFORMED] {source}: {lines} header lines are not 'Name: value' and are left out"
 )

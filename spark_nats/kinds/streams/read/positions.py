@@ -14,6 +14,10 @@ was stored, so that a stream that has lost its end can be compared there too.
 
 ``subjects`` are the filters under which the position was reached. It says nothing of messages of other subjects.
 
+This is version 1, which is not written: a later form of offsets has its number as ``version``, where this one has
+streams. An offset with such a number, or with a field that this version does not know, was written by a later version
+of the package. It is refused, because what is unknown may be what keeps rows from being lost.
+
 Spark writes whole offsets, several for each micro-batch. So an offset of many streams has short entries
 (:mod:`~spark_nats.protocol.short_entries`): a third as many bytes, and less time to parse. One of its
 entries is long, to note the subjects.
@@ -21,17 +25,20 @@ entries is long, to note the subjects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint, Position
-from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER
+from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER, OFFSET_OF_LATER_VERSION
+from spark_nats.options.values import FIELDS_OF_OFFSETS
 from spark_nats.protocol.documents import printable, sequence_at, string_at, strings_at, text_of, time_at, value_at
 from spark_nats.protocol.short_entries import ShortEntry, from_text, to_text
 from spark_nats.protocol.subjects import name_violation
 
+VERSION = "version"
+"""What a later form of offsets calls its number, in the place of a stream's name."""
 SUBJECTS = "subjects"
 """What an entry calls the filters under which its position was reached; it has none if all subjects were read."""
 _MAX_NOTED = 2_000  # characters of filters; more are not noted in each offset
@@ -153,8 +160,10 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
     """Return the offset of a JSON document that Spark kept.
 
     Raises:
-        NatsError: this package has not written the document.
+        NatsError: this package has not written the document, or a later version of it.
     """
+    fields = {field for entry in document.values() if isinstance(entry, Mapping) for field in entry}
+    refuse_later(document, fields - FIELDS_OF_OFFSETS)
     try:
         for name in document:
             if violation := name_violation(name):
@@ -162,3 +171,20 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         return {name: OffsetEntry.from_json(entry) for name, entry in document.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise NatsError(OFFSET_OF_ANOTHER(offset=printable(repr(document)), reason=error)) from None
+
+
+def refuse_later(document: Mapping[str, Any], unknown: Set[str]) -> None:
+    """Refuse an offset that a later version of this package has written, of streams or of core NATS.
+
+    Args:
+        document: the offset in JSON.
+        unknown: the fields that this version does not know.
+
+    Raises:
+        NatsError: the offset has the number of another form, or an unknown field.
+    """
+    what = [f"'{VERSION}' {document[VERSION]}"] if isinstance(document.get(VERSION), int) else []
+    what += sorted(map(repr, unknown - {VERSION}))
+    if what:
+        shown = printable(repr(dict(document)))
+        raise NatsError(OFFSET_OF_LATER_VERSION(offset=shown, what=", ".join(what)))

@@ -19,7 +19,7 @@ from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
-from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
@@ -321,7 +321,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         return replace(nothing, problem=problem)
     problem = ""
     # In a bucket, a later value replaces a value that is gone.
-    keeps = info.retention == LIMITS and not bucket_of(lag.stream)
+    keeps = info.retention == LIMITS and not bucket_of(lag.stream) and not has_only_skipped(position, info)
     if position.next < info.first_sequence and not position.earliest and keeps:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)

@@ -155,6 +155,15 @@ def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | No
     return None if time > seen.time else Judgement.INTACT
 
 
+def has_only_skipped(position: Position, info: StreamInfo) -> bool:
+    """Tell whether an empty stream has stored nothing since a position, though its next sequence is a higher one.
+
+    A purge up to a sequence beyond the end makes sequences begin there. Its time of the last message stays the same
+    (seen with nats-server 2.10 to 2.15), which shows this as long as nothing else is stored.
+    """
+    return not info.messages and 0 < info.last_time == position.time
+
+
 def contradiction(position: Position, info: StreamInfo | None, name: str) -> str:
     """Return what shows that a stream has lost its history; ``info`` is None if the stream does not exist."""
     if info is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
@@ -138,7 +138,7 @@ def _step(
             again = (yield NeedFacts([question]))[question]
             if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
-        if unread < now.first_sequence and not shared:
+        if unread < now.first_sequence and not shared and not has_only_skipped(start.end, now):
             losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
         if not entry.size and (shared or since >= now.first_sequence):
             entry = start

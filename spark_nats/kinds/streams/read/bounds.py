@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
-from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.messages import next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of, latest_in
 from spark_nats.jetstream.reading.judging import Removed
@@ -81,7 +81,7 @@ def batch(look: Look) -> list[StreamRange]:
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
-            if name not in facts.removal_normal:
+            if name not in facts.removal_normal and not has_only_skipped(begin, info):
                 report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         filters, last, latest = options.filters, stop.fingerprint, stop.latest

@@ -35,7 +35,7 @@ from spark_nats.errors import JetStreamError, NatsError, PermissionsError, Publi
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
-from spark_nats.jetstream.judgement import SKEW, Judgement
+from spark_nats.jetstream.judgement import SKEW, Judgement, has_only_skipped
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position
@@ -310,7 +310,8 @@ def find_already_stored(
         began = replace(began, end=Position(stream.created, 1), process="")
     else:
         stream, began = ask(_look_back, options, task, stream, began, noted.knows_present(memory, age), fence)
-    found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
+    since = stream.last_sequence if has_only_skipped(began.end, stream) else began.end.last
+    found = ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix)
     report = None if noted.knows_all(memory, age) or not found.removed else partial(report_unknown, fail, task)
     in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
     if report is not None and not (in_order and found.only_by_subject):
@@ -329,7 +330,7 @@ def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
     """
     times = (stream.last_time, began.end.time)
     is_same = stream.last_sequence == began.end.last and (times[0] == times[1] or not all(times))
-    return stream.last_sequence > 0 and not is_same
+    return stream.last_sequence > 0 and not is_same and not has_only_skipped(began.end, stream)
 
 
 def _has_all_since(stream: StreamInfo, began: Began) -> bool:

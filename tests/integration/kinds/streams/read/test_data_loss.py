@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from tests.integration.support import (
     stream_reader,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Cluster, Server
+from tests.servers import BINARY_2_10, Cluster, Server, ServerFactory
 
 GO_ON = "; set the option 'failOnDataLoss' to false to continue with what there is"
 
@@ -543,3 +544,48 @@ def test_what_is_removed_while_a_query_searches_for_it_is_said(
 
     monkeypatch.setattr(MessageAt, "request", property(too_late))
     assert "sequences 11 to 15, which the query had not read yet, are lost" in sentence_of(query.micro_batch)
+
+
+@pytest.mark.parametrize("binary", [None, BINARY_2_10], ids=["now", "2.10"])
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_a_purge_that_makes_sequences_begin_higher_is_no_loss(
+    server_factory: ServerFactory, binary: Path | None, storage: str, tmp_path: Path
+) -> None:
+    """The sequences in between never existed, which the time of the last message shows while the stream is empty."""
+    server = server_factory(binary=binary) if binary else server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", storage=storage)
+        client.store("S.x", range(10))
+        query = StoppedQuery(server, stream="S")
+        assert query.run(fail=True) == list(range(1, 11))
+        client.api("STREAM.PURGE.S", {"seq": 1000})
+        state = client.stream_info("S")["state"]
+        assert (state["first_seq"], state["last_seq"], state["messages"]) == (1000, 999, 0)
+        assert query.run(fail=True) == []
+        client.store("S.x", range(2))
+        assert query.run(fail=True) == [1000, 1001]
+
+
+def test_a_purge_of_what_was_not_read_yet_is_a_loss(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", range(10))
+    query = StoppedQuery(nats_server, stream=unique)
+    query.run(fail=True)
+    nats_py.store(f"{unique}.x", range(10))
+    nats_py.api(f"STREAM.PURGE.{unique}", {"seq": 1000})
+    told = sentence_of(lambda: query.run(fail=True))
+    assert told.startswith(f"DataLossError: stream '{unique}' begins at sequence 1000: sequences 11 to 999, which")
+
+
+def test_a_batch_from_where_a_stream_ended_before_such_a_purge_loses_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", range(10))
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
+    query.micro_batch()
+    nats_py.api(f"STREAM.PURGE.{unique}", {"seq": 1000})
+    assert read_sequences(nats_server, stream=unique, startingOffsets=json.dumps(query.offset)) == []
+    offset = {name: {**entry, "next": 5, "timestamp": "2020-01-01T00:00:00Z"} for name, entry in query.offset.items()}
+    told = sentence_of(lambda: read(nats_server, stream=unique, startingOffsets=json.dumps(offset)))
+    assert "sequences 5 to 999, which the query had not read yet, are lost" in told

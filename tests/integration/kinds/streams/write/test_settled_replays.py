@@ -680,3 +680,25 @@ def test_a_server_that_does_not_know_the_new_bucket_yet_is_asked_again_in_a_clus
         js = JetStream(connection)
         with nullcontext() if in_cluster else pytest.raises(JetStreamUnavailableError, match="STATE"):
             _put_probe(js, Bucket(js, "STATE"))
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+def test_a_purge_that_makes_sequences_begin_higher_hides_no_rows_from_a_replay(
+    server_factory: ServerFactory, retention: str
+) -> None:
+    """Nothing was stored since the task had begun, and its replay knows that, also where ids are forgotten."""
+    server = server_factory()
+    options, first = options_of(server, "S"), replace(TASK, batch="0")
+    with NatsPy(server.url) as client:
+        client.create_stream("S", retention=retention, **FORGETFUL)
+        client.publish_acked([("S.x", b"before")])
+        prepare(options, streaming=True)
+        stop(options, ROWS, 0, first)
+        client.api("STREAM.PURGE.S", {"seq": 1000})
+        state = client.stream_info("S")["state"]
+        assert (state["messages"], state["last_seq"]) == (0, 999)
+    server.kill()
+    server.start()
+    assert write_partition(options, first, payload_batches(ROWS)).counts.rows == len(ROWS)
+    with NatsPy(server.url) as client:
+        assert client.held("S") == len(ROWS)

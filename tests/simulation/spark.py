@@ -24,6 +24,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_nats import NatsDataSource
 from spark_nats.errors import NatsError
+from spark_nats.jetstream.consuming.watching import HEARTBEAT
 from spark_nats.kinds.streams.read.positions import from_json
 from tests.simulation.world import Actor, Killed, Process, World
 
@@ -47,6 +48,8 @@ ENTRIES = (
 """What is read of a KV bucket."""
 WRITE_ENTRIES = StructType().add("key", StringType()).add("value", BinaryType())
 WRITE_INCREMENTS = StructType().add("subject", StringType()).add("increment", LongType())
+NOTICES_LATE = 2 * HEARTBEAT + 1.0
+"""Seconds after which an idle query has noticed that the server on which it listens has begun anew."""
 MOST_FAILURES = 4
 """Attempts of a task before its job fails (``spark.task.maxFailures``)."""
 
@@ -801,7 +804,7 @@ class Run:
                 elif spec.available_now:
                     self.complete = query.finishing and self._began >= query.finishing_since
                     return
-                elif query.finishing and since >= query.finishing_since:
+                elif query.finishing and since >= query.finishing_since + NOTICES_LATE:
                     looks += 1
                     if looks > 1:
                         self.complete = True

@@ -495,19 +495,20 @@ def _look_back(
     # A note of an older version lacks the time of the last message; the time of the note replaces it.
     before = began.time - (SKEW if js.connection.info.cluster else 0)
     end = began.end if began.end.time is not None else began.end._replace(time=before)
-    since = min(first_new(js, end, stream), end.last) - 1
-    this, others = _names(task)
-    logger.warning(
-        conditions.TARGET_LOST_MESSAGES(
-            stream=stream.name,
-            messages=began.end.last - since,
-            last=began.end.last,
-            stored=_stored_at(began.end),
-            task=this,
-            kept=since,
-            others=others,
-        ).with_code
-    )
+    since = max(0, min(first_new(js, end, stream), end.last) - 1)
+    if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost
+        this, others = _names(task)
+        logger.warning(
+            conditions.TARGET_LOST_MESSAGES(
+                stream=stream.name,
+                messages=end.last - since,
+                last=end.last,
+                stored=_stored_at(began.end),
+                task=this,
+                kept=since,
+                others=others,
+            ).with_code
+        )
     there = next_message(js, stream.name, since, (">",), with_headers=False) if since >= stream.first_sequence else None
     stored = there.time if there is not None and there.sequence == since else None
     began = replace(began, end=Position(began.end.created, since + 1, stored))

@@ -11,10 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_nats.client import connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, PublishError
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.write import sink_of
+from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.checks import prepare
+from spark_nats.kinds.streams.write.notes import began_now
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from tests.chaos.proxy import Proxy
@@ -110,6 +115,26 @@ def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: 
     restart(server)
     run_task(server.url, ROWS, stream="S")
     assert given(client, "S") == 100
+
+
+def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_looks(
+    server: NatsServer, client: NatsPy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster is asked twice, some seconds apart."""
+    client.create_stream("S", ["S.>"])
+    options, task = write_options(server.url, stream="S"), WriteTask("query", "0", 0)
+    with connect(options.connection) as connection:
+        js = JetStream(connection)
+        began = began_now(js, stream_info(js, "S"))
+        copy = client.back_up("S")
+        client.delete_stream("S")
+        client.restore("S", copy)
+        client.store("S.a", ["1"])
+        stream = stream_info(js, "S")
+        assert stream.created != began.end.created
+        since = replay._look_back(js, options, task, stream, began, known=False, fence=None)[1]
+    assert since.end.next == 1
+    assert "lost" not in caplog.text
 
 
 @pytest.mark.promise("exactly-once#forgotten-removed")

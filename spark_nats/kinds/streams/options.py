@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ SUBJECT = (
     "of every row"
 )
 
+_HAS_COMMA = "has a comma, as a list has"
+
 
 def read_create_stream(text: str) -> bool | RequestedConfig:
     """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
@@ -44,7 +47,12 @@ def read_create_stream(text: str) -> bool | RequestedConfig:
             "must be true, false or a stream configuration in JSON, such as "
             '{"subjects": ["orders.>"], "max_age": "48h"}'
         )
-    return read_config(config)
+    requested = read_config(config)
+    for subject in requested.get("subjects") or ():
+        if "," in subject:
+            apart = json.dumps([each.strip() for each in subject.split(",")])
+            raise ValueError(f"has the subject {subject!r}, which {_HAS_COMMA}: write {apart}")
+    return requested
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -277,7 +285,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         """Return the options after checking them."""
         if len(self.streams) > 1:
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
-        if self.subject and (violation := subject_violation(self.subject)):
+        if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
         super().checked(given)

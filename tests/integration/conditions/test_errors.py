@@ -169,6 +169,15 @@ BAD_WRITES = {
     "streams": ({"stream": "A,B"}, "option 'stream' names 2 streams; a query writes to one"),
     "wildcard": ({"stream": "S", "subject": "a.*"}, "for writing it must be one subject, but it contains"),
     "subjects": ({"stream": "S", "subject": "a, b"}, "for writing it must be one subject, but it contains"),
+    "subjects without a blank": (
+        {"stream": "S", "subject": "a,b"},
+        "option 'subject' is 'a,b'; for writing it must be one subject, but it has a comma, as a list has",
+    ),
+    "subjects for core": ({"subject": "a,b"}, "for writing it must be one subject, but it has a comma"),
+    "subjects to create": (
+        {"stream": "S", "createStream": '{"subjects": ["a,b.>"]}'},
+        "option 'createStream' has the subject 'a,b.>', which has a comma, as a list has: write [\"a\", \"b.>\"]",
+    ),
     "core and acks": (
         {"ackTimeout": "5s"},
         "option 'ackTimeout' needs the option 'stream'; without it rows go to core",

@@ -100,7 +100,7 @@ def check_columns(schema: StructType, columns: Columns) -> None:
                 name, into = column.name, columns.into
                 raise SchemaError(COLUMN_OF_SOURCE(column=name, type=actual.upper(), expected=own.upper(), into=into))
         elif column.name not in columns.types:
-            hint = columns.elsewhere.get(column.name, f"drop it, or put it into '{columns.into}' or 'headers'")
+            hint = _advice(column.name, columns)
             there = ", ".join(columns.types)
             raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=columns.where, hint=hint, columns=there))
         elif actual not in columns.types[column.name]:
@@ -110,6 +110,13 @@ def check_columns(schema: StructType, columns: Columns) -> None:
     for name, kind, instead in columns.required:
         if name not in names and instead not in names:
             raise SchemaError(COLUMN_MISSING(column=name, type=kind, columns=", ".join(names) or "none"))
+
+
+def _advice(name: str, columns: Columns) -> str:
+    """Return what to do about an unknown column; names of columns are in lower case, while Spark ignores it in SQL."""
+    if name.lower() in {*columns.types, *columns.own}:
+        return f"rename it to '{name.lower()}'"
+    return columns.elsewhere.get(name.lower(), f"drop it, or put it into '{columns.into}' or 'headers'")
 
 
 # Text is STRING, whatever its collation or its declared length.

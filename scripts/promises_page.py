@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "promises.md"
 # The tables that say what holds whatever happens, by the heading above them. What a table says of nats-server alone,
 # such as where it keeps a message, is not ours to promise.
 TABLES = {
-    "writing": ["Delivery guarantees"],
+    "writing": ["Delivery guarantees", "Streams behind the target", "Server headers"],
     "exactly-once": ["How the guarantees work", "What servers forget"],
     "durability": ["What can lose acknowledged messages", "How a query detects a loss", "What is the same stream"],
     "failover": ["What is known of message ids"],

@@ -35,6 +35,9 @@ TTL = "Nats-TTL"  # how long the stream keeps the message (ADR-43)
 INCREMENT = "Nats-Incr"  # the increment of a counter; such a message has no payload (ADR-49)
 SCHEDULE = "Nats-Schedule"  # when the stream publishes the message to another subject (ADR-51)
 KNOWN_SINCE = {TTL: (2, 11), INCREMENT: (2, 12), SCHEDULE: (2, 12)}  # older servers store these and do not act on them
+STREAM_SOURCE = "Nats-Stream-Source"  # where a stream has its copy of a message from; only servers may set it
+TRACE_ONLY = "Nats-Trace-Only"  # with :data:`TRACE_DEST`: the message is traced, and not delivered or stored
+TRACE_DEST = "Nats-Trace-Dest"  # the subject that gets the trace of the message
 OPERATION = "KV-Operation"  # deletes or purges the key of a KV bucket
 MARKER_REASON = "Nats-Marker-Reason"  # why the server stored a delete marker for a subject (ADR-43)
 ROLLUP = "Nats-Rollup"  # which messages this one replaces
@@ -51,6 +54,7 @@ _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = bytecolumns.texts([": ", "\r\n", 
 _FIRST_UNIT = bytecolumns.integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = bytecolumns.booleans(np.array([False, True]))
 _NEVER = bytecolumns.texts(["never"])[0]
+_ON = bytecolumns.texts(["1", "true", "on"])
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
 _UNITS = bytecolumns.texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
@@ -269,6 +273,23 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
         return f"{rule}: {name[:MAX_QUOTED]!r}{'…' * (len(name) > MAX_QUOTED)}" if name else rule
 
     return Violation(wrong_rows, say)
+
+
+def silencing(lines: HeaderLines) -> bytecolumns.Mask:
+    """Return a mask of the rows that a server from 2.11 on only traces: it neither stores nor answers them.
+
+    Servers before 2.14 find the name of :data:`TRACE_DEST` in any letters.
+    """
+    silenced = np.zeros(lines.rows, np.bool_)
+    only = bytecolumns.flags_of(pc.is_in(lines.name, bytecolumns.texts([TRACE_ONLY])))
+    if only.any():
+        is_on = bytecolumns.flags_of(pc.is_in(pc.utf8_lower(lines.value), _ON))
+        silenced[lines.row[only & is_on]] = True
+        traced = np.zeros(lines.rows, np.bool_)
+        dest = bytecolumns.texts([TRACE_DEST.lower()])
+        traced[lines.row[bytecolumns.flags_of(pc.is_in(pc.utf8_lower(lines.name), dest))]] = True
+        silenced &= traced
+    return silenced
 
 
 def join_lines(lines: HeaderLines) -> pa.StringArray:

@@ -20,8 +20,9 @@ from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.objects import wire
 from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
+from spark_nats.kinds.streams.write.partitions import names_its_stream
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
-from spark_nats.protocol.headers import EXPECTED_STREAM, MIRRORED_SINCE, OF_SUBJECT, ROLLUP, encode_block
+from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
@@ -42,7 +43,6 @@ class Putting:
         self._stream = wire.stream_of_store(store)
         self._info = info
         self._content = content
-        self._domain = ""  # the JetStream domain of the store
         self._stale: set[str] = set()  # ids of chunks that belong to no object once this one is put
 
     def put(self, js: JetStream) -> None:
@@ -61,8 +61,7 @@ class Putting:
             self._purge(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
         room = js.connection.info.max_payload or wire.CHUNK_BYTES
-        older = js.connection.info.is_older_than(*MIRRORED_SINCE)
-        guard = {} if older else {EXPECTED_STREAM: self._stream}
+        guard = {EXPECTED_STREAM: self._stream} if names_its_stream(self._state, js.connection) else {}
         header = encode_block(guard)
         size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
         content = self._content or b""
@@ -98,8 +97,7 @@ class Putting:
         with naming_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)
             questions: list[Asked[Any]] = [MessageAt(self._stream, None, subject), StateOf(self._stream)]
-            message, state = ask(js, questions)
-        self._domain = state.domain
+            message, self._state = ask(js, questions)
         try:
             former = wire.read_description(message.payload) if message else None
         except ValueError:
@@ -111,7 +109,7 @@ class Putting:
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
         nobody = partial(OBJECT_STORE_UNAVAILABLE, store=self._store)
-        if isinstance(refused := store_messages(js, self._stream, messages, nobody, self._domain), ApiError):
+        if isinstance(refused := store_messages(js, self._stream, messages, nobody, self._state.domain), ApiError):
             code, err_code, reason = refused
             name = self._info.name
             said = OBJECT_REFUSED(store=self._store, name=name, reason=reason, code=code, err_code=err_code)

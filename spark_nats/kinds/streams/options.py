@@ -221,7 +221,8 @@ class RowOptions(BadRows, RowQuery, section="Writing"):
 
     control_headers: bool = option(
         values.read_boolean,
-        "also send headers whose names begin with `Nats-`, on which servers act; `false`: leave them out",
+        "also send headers whose names begin with `Nats-`, on which servers act, except those that tell how a row "
+        "came to its former stream; `false`: leave them out",
         default="false",
     )
 

@@ -5,7 +5,9 @@ Each task also checks again that its target is :func:`writable`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from collections.abc import Sequence
 
 from spark_nats import clock
@@ -15,7 +17,7 @@ from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, Entry, entry_of, make_bucket, what_holds
-from spark_nats.jetstream.listing import suggesting_names
+from spark_nats.jetstream.listing import stream_names, suggesting_names
 from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _SPREADS_WITHIN = 3.0  # seconds within which all servers of a cluster know a new bucket
 _ONCE_MORE = 0.1  # seconds between two attempts
+# Columns that become headers on which every stream that hears them acts.
+_ACTED_ON = ("ttl", "expected_last_subject_sequence", "expected_revision", "operation", "increment")
 _PROBE = "probe"  # key that the driver writes to see whether the bucket accepts writes
 
 
@@ -100,6 +104,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if "msg_id" in columns and options.deduplicate == NEVER and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
+        _warn_of_republished(js, options, stream, columns)
         return _prepare_replay(js, options, stream, streaming)
 
 
@@ -116,6 +121,26 @@ def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence
     # Servers from 2.14.2 on, or a little before, create no such stream.
     if stream.config.get("allow_msg_schedules") and options.control_headers and "headers" in columns:
         raise SchemaError(conditions.COUNTERS_FIRE_NOTHING(stream=stream.name))
+
+
+def _warn_of_republished(js: JetStream, options: WriteOptions, stream: StreamInfo, columns: Sequence[str]) -> None:
+    """Warn where rows have headers for which a stream that hears what the target republishes may drop them."""
+    dest = (stream.config.get("republish") or {}).get("dest")
+    acted_on = [f"the column '{name}'" for name in columns if name in _ACTED_ON]
+    if options.control_headers and "headers" in columns:
+        acted_on.append("control headers")
+    if options.atomic:
+        acted_on.append("the option 'atomic'")
+    if not dest or not acted_on:
+        return
+    heard = ".".join("*" if re.search(r"\$[0-9]|{{", token) else token for token in dest.split("."))
+    with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
+        if others := stream_names(js, heard):
+            target, named = describe_stream(stream.name), ", ".join(map(describe_stream, others))
+            said = conditions.REPUBLISHED_ROWS_REFUSED(
+                target=target, dest=dest, others=named, what=" or ".join(acted_on)
+            )
+            logger.warning(said.with_code)
 
 
 def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:

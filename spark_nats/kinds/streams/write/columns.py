@@ -25,8 +25,10 @@ from spark_nats.protocol.subject_columns import Violation, find_subject_violatio
 
 logger = logging.getLogger(__name__)
 
-# Headers that the sink adds, so rows that are read again have them. Leaving them out needs no warning.
-_ADDED_BY_SINK = (header_rules.MSG_ID, header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)
+# Headers that say how a row came to the stream that it was read from; no other stream may get them.
+_OF_FORMER_STREAM = (header_rules.EXPECTED_STREAM, header_rules.STREAM_SOURCE, *header_rules.BATCH_HEADERS)
+# Headers that rows have which are read again, because the sink or the stream adds them: no warning when left out.
+_LEFT_OUT_UNSAID = (header_rules.MSG_ID, *_OF_FORMER_STREAM)
 
 
 # Columns that become headers on which a stream, or a client of a KV bucket, acts.
@@ -266,15 +268,17 @@ class RowChecker:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
-        elif self._unknown:
+        elif self._options.stream is not None:
+            rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
+            self._refuse("headers", breaking(header_rules.silencing(lines), rule))
+        if self._options.control_headers and self._unknown:
             has_unknown = np.zeros(rows, np.bool_)
             has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
             rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
             self._refuse("headers", breaking(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
-            # A row that was read from another stream may have headers that name that stream or an atomic batch.
-            lines = lines.where(~_is_among(lines.name, (header_rules.EXPECTED_STREAM, *header_rules.BATCH_HEADERS)))
+            lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
             if self._names_stream:
                 extra.append((header_rules.EXPECTED_STREAM, self._options.stream))
         ids, lines = _with_ids_of_headers(ids, lines)
@@ -318,7 +322,7 @@ class RowChecker:
             return lines
         if not self._warned:
             names = sorted(
-                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_ADDED_BY_SINK)
+                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_LEFT_OUT_UNSAID)
             )
             if names:
                 self._warned = True

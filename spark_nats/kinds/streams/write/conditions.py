@@ -115,6 +115,11 @@ CONTROL_HEADERS_LEFT_OUT = Condition(
     "[NATS_CONTROL_HEADERS_LEFT_OUT] rows have headers that would control the server, and these are not sent: "
     "{headers}; set the option 'controlHeaders' to true to send them"
 )
+REPUBLISHED_ROWS_REFUSED = Condition(
+    "[NATS_REPUBLISHED_ROWS_REFUSED] {target} sends its messages on to {dest!r}, where {others} listens; headers go "
+    "along, and so it drops, without telling anybody, rows with {what} unless it takes these too; let it have {target} "
+    "as its source instead"
+)
 ROWS_STORED_ALREADY = Condition(
     "[NATS_ROWS_STORED_ALREADY] stream {stream} already had {duplicates} of the {rows} rows of this task, by their "
     "message ids, and did not store them again: the micro-batch is a replay, or rows have the same 'msg_id'"

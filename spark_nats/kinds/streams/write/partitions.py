@@ -95,11 +95,15 @@ def write_partition(
 
 
 def names_its_stream(stream: StreamInfo, connection: Connection) -> bool:
-    """Tell whether rows name their stream in a header: one of counters refuses that, and mirrors of old servers do.
+    """Tell whether rows name their stream in a header, so that no other one stores them.
 
-    Mirrors are taken to be on servers of the version that leads the stream.
+    A stream of counters refuses that, and mirrors on old servers do, which are taken to be of the version that leads
+    the stream. Where a stream republishes, the header goes along, and a stream that listens there would drop the rows
+    without a word. In these cases only the acknowledgement tells which stream has stored a row.
     """
-    return not has_counters(stream) and not is_older(_version_of(stream, connection), *MIRRORED_SINCE)
+    if has_counters(stream) or stream.config.get("republish"):
+        return False
+    return not is_older(_version_of(stream, connection), *MIRRORED_SINCE)
 
 
 def headers_unknown_to(stream: StreamInfo, connection: Connection) -> tuple[str, ...]:

@@ -612,6 +612,7 @@ def test_headers_on_which_an_old_server_does_not_act_are_not_sent(
 
 
 @pytest.mark.parametrize("binary", [BINARY_2_10, None], ids=["2.10", "newest"])
+@pytest.mark.promise("writing#copying-streams")
 def test_a_mirror_gets_what_is_written_to_its_origin(server_factory: ServerFactory, binary: Path | None) -> None:
     """Before 2.11.5, a mirror drops messages that name their stream in a header, which is the origin's."""
     server = server_factory(binary=binary)

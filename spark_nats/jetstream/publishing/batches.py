@@ -50,6 +50,7 @@ from spark_nats.protocol.headers import (
 )
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, expecting
+from spark_nats.protocol.subject_transforms import transformed
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
 _LOST_AFTER = 5.0  # seconds without any answer after which the awaited one counts as lost
@@ -393,12 +394,21 @@ class BatchPublisher:
         self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
     def _find_conflict(self, batch: Rows, reason: str) -> tuple[int, str] | None:
-        """Return the first row that expects a wrong last message, and why; None if none does any more."""
-        js = JetStream(self._lease.connection, self._api_prefix)
+        """Return the first row that expects a wrong last message, and why; None if none does any more.
+
+        None as well if it is unknown under which subject the stream has the rows.
+        """
+        js, transform = (
+            JetStream(self._lease.connection, self._api_prefix),
+            self._initial.config.get("subject_transform"),
+        )
         blocks = byte_strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
             if value is not None:
-                last = last_sequence(js, self._name, [str(batch.subjects[row])])
+                subject: str | None = str(batch.subjects[row])
+                if transform and (subject := transformed(str(subject), transform)) is None:
+                    return None
+                last = last_sequence(js, self._name, [str(subject)])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
                     return row, expecting(expected, reason)
         return None

@@ -18,7 +18,8 @@ from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.headers import BATCH_HEADER_BYTES
+from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, header_values
+from spark_nats.protocol.subject_transforms import transformed
 
 _ADDS_TOGETHER = 2, 14, 3  # the first version that adds the increments of a batch
 _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
@@ -55,7 +56,7 @@ class Together(RowWriter):
             return Counts()
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
-        _check_together(rows)
+        _check_together(rows, stream)
         if fence is not None and fence.is_due(self._lease.connection):
             self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
         publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact, since=self._since)
@@ -76,14 +77,30 @@ def _check_increments(stream: StreamInfo) -> None:
         raise PublishError(conditions.INCREMENTS_LOST_TOGETHER(stream=stream.name, version=stream.server_version))
 
 
-def _check_together(rows: CheckedRows) -> None:
-    """Refuse a row that the server cannot store together with those before it; its own refusal would not name it."""
+def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
+    """Refuse a row that the server cannot store together with those before it.
+
+    Its own refusal would not name the row, and it says of what can never be stored that it may be stored later (10164).
+    """
     of_id = np.flatnonzero(flags_of(rows.ids.is_valid()))
     same_id = of_id[place_before(rows.ids.drop_null()) >= 0]
     if len(same_id):
         raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
+    if rows.headers is None:
+        return
+    late = np.flatnonzero(flags_of(header_values(rows.headers, EXPECTED_LAST).is_valid()))
+    if len(late) and late[-1]:
+        raise InvalidRowError(conditions.LAST_MESSAGE_TOGETHER(row=int(late[late > 0][0]), header=EXPECTED_LAST))
     if rows.conditional is None:
         return
-    repeats = np.flatnonzero(flags_of(rows.conditional) & (place_before(rows.subjects) >= 0))
-    if len(repeats):
-        raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(repeats[0])))
+    transform = stream.config.get("subject_transform")
+    others = header_values(rows.headers, EXPECTED_SUBJECT).cast(pa.string())
+    before: set[str | None] = set()
+    for row, (subject, other, expects) in enumerate(
+        zip(rows.subjects.to_pylist(), others.to_pylist(), rows.conditional.to_pylist(), strict=True)
+    ):
+        stored = transformed(subject, transform) if transform else subject
+        if expects and (compared := other or stored) is not None and compared in before:
+            made = "" if compared == subject else f" as {compared!r}"
+            raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=row, subject=subject, made=made))
+        before.add(stored)

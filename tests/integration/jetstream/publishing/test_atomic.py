@@ -31,6 +31,7 @@ from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFact
 
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_STREAM, MSG_ID = "Nats-Expected-Stream", "Nats-Msg-Id"
+OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 BATCH_ID, BATCH_SEQUENCE, COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 
 
@@ -266,6 +267,32 @@ def test_rows_that_contradict_each_other_are_refused_before_anything_is_sent(
     assert "InvalidRowError: row 3 of the task cannot be sent: an earlier row has the same subject" in error
     error = refused_whole(nats_server, nats_py, unique, numbers_table(unique, 4, msg_id=["a", None, "b", "a"]))
     assert "InvalidRowError: row 3 of the task cannot be sent: an earlier row has the same message id" in error
+    for row, headers in (
+        (1, [{}, {"Nats-Expected-Last-Sequence": "1"}]),
+        (1, [{}, {OF_SUBJECT: "0", f"{OF_SUBJECT}-Subject": f"{unique}.0"}]),
+    ):
+        rows = numbers_table(unique, 2, headers=headers)
+        error = refused_whole(nats_server, nats_py, unique, rows, controlHeaders=True)
+        assert f"InvalidRowError: row {row} of the task cannot be sent" in error
+
+
+def test_rows_whose_subjects_the_stream_makes_the_same_are_refused_at_once_and_conflicts_named(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """The server says *wrong last sequence* (10164) for as long as the rows are sent, as if that could pass."""
+    transform = {"src": f"{unique}.*.*", "dest": f"{unique}_T.{{{{wildcard(2)}}}}"}
+    make_stream(nats_py, unique, subject_transform=transform)
+
+    def rows(subjects: list[str], expected: list[int | None]) -> pa.Table:
+        named = [f"{unique}.{each}" for each in subjects]
+        return table(subject=named, payload=[b"x"] * len(named), **{EXPECTED: expected})
+
+    error = refused_whole(nats_server, nats_py, unique, rows(["a.x", "b.x"], [None, 0]))
+    assert f"row 1 of the task cannot be sent: an earlier row has the same subject as '{unique}_T.x' (this" in error
+    assert f"one's is '{unique}.b.x')" in error
+    write(nats_server, rows(["a.x", "a.y"], [0, 0]), stream=unique, atomic=True)
+    error = sentence_of(lambda: write(nats_server, rows(["b.x", "b.y"], [1, 1]), stream=unique, atomic=True))
+    assert f"refused row 1 (subject '{unique}.b.y'): it expects the subject's last message at sequence 1, but" in error
 
 
 # Writing again

@@ -7,13 +7,13 @@ SAME_ID_TOGETHER = Condition(
     "that are stored together must have different ones; nothing was sent"
 )
 SAME_SUBJECT_TOGETHER = Condition(
-    "[NATS_SAME_SUBJECT_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same subject{made} (this "
-    "one's is {subject!r}), and the expected last message of a subject is compared before any row is stored; nothing "
+    "[NATS_SAME_SUBJECT_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same subject{made} "
+    "(this one's is {subject!r}), and the expected last message of a subject is compared before any row is stored; nothing "
     "was sent"
 )
 LAST_MESSAGE_TOGETHER = Condition(
-    "[NATS_LAST_MESSAGE_TOGETHER] row {row} of the task cannot be sent: it has the header {header}, which only the first "
-    "of rows that are stored together may have; nothing was sent"
+    "[NATS_LAST_MESSAGE_TOGETHER] row {row} of the task cannot be sent: it has the header {header}, which only the "
+    "first of rows that are stored together may have; nothing was sent"
 )
 TOO_MANY_ROWS_TOGETHER = Condition(
     "[NATS_TOO_MANY_ROWS_TOGETHER] the partition has more than {rows} rows, which cannot be stored together; nothing "

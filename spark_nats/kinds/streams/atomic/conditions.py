@@ -8,8 +8,8 @@ SAME_ID_TOGETHER = Condition(
 )
 SAME_SUBJECT_TOGETHER = Condition(
     "[NATS_SAME_SUBJECT_TOGETHER] row {row} of the task cannot be sent: an earlier row has the same subject{made} "
-    "(this one's is {subject!r}), and the expected last message of a subject is compared before any row is stored; nothing "
-    "was sent"
+    "(this one's is {subject!r}), and the expected last message of a subject is compared before any row is stored; "
+    "nothing was sent"
 )
 LAST_MESSAGE_TOGETHER = Condition(
     "[NATS_LAST_MESSAGE_TOGETHER] row {row} of the task cannot be sent: it has the header {header}, which only the "

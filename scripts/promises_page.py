@@ -25,6 +25,7 @@ TABLES = {
     "queues": ["", "Streams that copy a queue"],  # the first one is above the first heading but the page's own
     "reading": ["Positions and subjects", "Times that fall", "How large a micro-batch is"],
     "with-spark": ["Windows and late data", "Triggers"],
+    "login": ["Secrets of contexts"],
     "operating": ["Upgrades and restarts"],
 }
 UNTESTED = {

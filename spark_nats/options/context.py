@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 
-from spark_nats.options.values import read_file
+from spark_nats.options.files import is_harmless, is_plain, path_of, read_file, text_of_file
 from spark_nats.protocol.documents import parse_document
 
 # The option that corresponds to each field of a context.
@@ -26,6 +27,21 @@ FIELDS = {
 }
 # Fields without an effect on reading and writing.
 _WITHOUT_EFFECT = {"name", "description", "color_scheme", "jetstream_event_prefix"}
+# The options for the texts of what fields name, where a field has the text itself or says where else it is.
+_TEXTS = {
+    "creds": "credentialsSecret",
+    "nkey": "nkeySeedSecret",
+    "cert": "tlsCertPem",
+    "key": "tlsKeySecret",
+    "ca": "tlsCaPem",
+    "password": "password",
+    "token": "token",
+}
+_FILES = _TEXTS.keys() - {"password", "token"}
+# What the library of the command line (natscontext of jsm.go, since 0.4.2) takes for the place of a secret.
+_PLACE = re.compile(r"(data):|(file|env|op|nsc)://", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")  # in the name of a file, as the command line expands it
+_MOST_NAMES = 10  # maximum number of contexts that an error lists
 
 
 def read_context(where: str) -> dict[str, str]:
@@ -37,37 +53,90 @@ def read_context(where: str) -> dict[str, str]:
 
     Raises:
         ValueError: ``where`` is neither a name nor a path; the file cannot be read, holds no JSON object, or has an
-            unsupported field or a value of the wrong type. The message contains no value of a field.
+            unsupported field or a value of the wrong type. The message contains no value of a field, and shows
+            ``where`` only if there is such a context.
     """
-    path = _path(where)
-    try:
-        content = read_file(path)
-    except ValueError as error:
-        raise ValueError(f"is {where!r}, but {path!r} {error}") from None
+    content = _content_of(where)
     try:
         document = parse_document(content)
     except ValueError:
         document = None  # the error would contain the content
     if document is None:
-        raise ValueError(f"is {where!r}, but {path!r} holds no JSON object")
+        raise ValueError(f"is {where!r}, which holds no JSON object")
     found = {}
     for name, value in document.items():
         if not value or name in _WITHOUT_EFFECT:
             continue
         if name not in FIELDS:
-            raise ValueError(f"is {where!r}, which has the field {name!r}, which is unsupported; remove it")
+            named = f"the field {name!r}, which" if is_plain(name) else "a field whose name is not shown here and"
+            raise ValueError(f"is {where!r}, which has {named} is unsupported; remove it")
         if not isinstance(value, bool if name == "tls_first" else str):
             raise ValueError(f"is {where!r}, whose field {name!r} is a {type(value).__name__}")
-        found[FIELDS[name]] = str(value)
+        try:
+            option, found_there = _resolved(name, str(value))
+        except ValueError as error:
+            raise ValueError(f"is {where!r}, whose field {name!r} {error}") from None
+        found[option] = found_there
     return found
 
 
-def _path(where: str) -> str:
-    if where.lstrip().startswith("{"):
-        raise ValueError("must be the name of a context or the path of its file, and looks like the content of one")
-    if "/" in where or where.endswith(".json"):
-        return where
-    if not re.fullmatch(r"[^\s.]+(\.[^\s.]+)*", where):
-        raise ValueError(f"is {where!r}, which is neither the name of a context nor a path")
+def _resolved(field: str, value: str) -> tuple[str, str]:
+    """Return a field as an option and its value, from where the field says that it is.
+
+    Raises ValueError, without the value, if that place cannot be read.
+    """
+    place = _PLACE.match(value) if field in _TEXTS else None
+    scheme = (place[1] or place[2]).lower() if place else ""
+    rest = value[place.end() :] if place else value
+    if scheme in ("op", "nsc"):
+        raise ValueError(
+            f"begins with {scheme}://, a place from which only the `nats` command line fetches secrets; store the "
+            "secret in a file, and name that"
+        )
+    if scheme in ("", "file"):
+        if field in _FILES:
+            rest = _VARIABLE.sub(lambda found: os.environ.get(found[1].strip("{}"), ""), rest)
+        elif scheme:
+            rest = text_of_file(rest, "name a file after file://").rstrip("\r\n")
+        return FIELDS[field], rest
+    text = _decoded(rest) if scheme == "data" else os.environ.get(rest)
+    if not text:
+        missing = (
+            "data: and holds no text in base64" if scheme == "data" else "env:// and names no variable that is set"
+        )
+        raise ValueError(f"begins with {missing}")
+    return _TEXTS[field], text if field in _FILES else text.rstrip("\r\n")
+
+
+def _decoded(data: str) -> str | None:
+    """Return the text in a URI of the scheme ``data``, after the scheme; None if there is none in base64."""
+    head, _, encoded = data.partition(",")
+    try:
+        return base64.b64decode(encoded, validate=True).decode() if "base64" in head.split(";") else None
+    except ValueError:
+        return None
+
+
+def _content_of(where: str) -> bytes:
+    """Return the content of a context's file; raise ValueError if it cannot be read."""
     home = os.environ.get("XDG_CONFIG_HOME")
-    return f"{home or '~/.config'}/nats/context/{where}.json"
+    contexts = f"{home or '~/.config'}/nats/context"
+    is_path = "/" in where or where.endswith(".json")
+    path = where if is_path else f"{contexts}/{where}.json"
+    try:
+        return read_file(path)
+    except ValueError as error:
+        reason = str(error)
+    if is_harmless(path) and (is_path or os.path.lexists(path_of(path))):
+        raise ValueError(f"is {where!r}, which {reason}")
+    if is_path:
+        raise ValueError(
+            "must be the name of a context or the path of its file; its value, which may be a secret and is not shown, "
+            f"{reason}"
+        )
+    there = sorted(each.stem for each in path_of(contexts).glob("*.json"))
+    shown = ", ".join(map(repr, there[:_MOST_NAMES])) + (", …" if len(there) > _MOST_NAMES else "")
+    raise ValueError(
+        "must be the name of a context or the path of its file; its value, which may be a secret and is not shown, "
+        f"names none of the contexts in {contexts!r}, which are {shown or 'none'}"
+    )

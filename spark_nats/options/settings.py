@@ -16,6 +16,7 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
+from spark_nats.options.files import is_harmless, is_plain
 from spark_nats.options.nearest import hint, instead_of_path, is_of_a_table
 from spark_nats.options.option import Option, value_of, values_of
 from spark_nats.options.query import JetStreamQuery
@@ -122,8 +123,14 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
                 values[name] = _servers_of_context(text, given)
             elif name not in given:
                 values[name] = CONNECTION[name.lower()].read(text)
+            continue
         except ValueError as error:
-            raise OptionError(INVALID_CONTEXT(option=name, problem=error)) from None
+            problem = str(error)
+        # Not below the error that has the value: it may be a secret in a wrong place.
+        shown = (
+            problem if is_plain(text) or is_harmless(text) else problem.replace(repr(text), "what is not shown here")
+        )
+        raise OptionError(INVALID_CONTEXT(option=name, problem=shown))
     return values
 
 

@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
+from spark_nats.options.files import shown, text_of_file
 from spark_nats.protocol.documents import parse_object, sequence_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
 from spark_nats.protocol.short_entries import from_text
@@ -230,16 +230,6 @@ def read_secret(text: str) -> str:
     return text
 
 
-def read_file(path: str) -> bytes:
-    """Return the content of a file, which only the driver reads; ``~`` is the home directory."""
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    except (RuntimeError, ValueError) as error:  # a user without a home, a NUL
-        raise ValueError(f"cannot be read: {error}") from None
-
-
 def read_servers(text: str) -> tuple[Server, ...]:
     """Read server URLs without user, password or token."""
     if "@" in text:
@@ -250,30 +240,14 @@ def read_servers(text: str) -> tuple[Server, ...]:
     return parse_servers(text)
 
 
-# Matches seeds, JWTs and texts in PEM format, but no names of files.
-_CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
-
-
-def _content_of_file(text: str) -> str:
-    if _CONTENT.search(text) or _is_encoded(text):
-        raise ValueError(
-            "must be the name of a file, and looks like what such a file holds; that goes into the option of this name "
-            "with Secret or Pem at its end"
-        )
-    try:
-        content = read_file(text).decode("utf-8", "replace")
-    except ValueError as error:
-        raise ValueError(f"is {text!r}, which {error}") from None
-    if "\ufffd" in content:
-        raise ValueError(f"is {text!r}, which is not a text file")
-    return content
+_INSTEAD = "what such a file holds goes into the option of this name with Secret or Pem at its end"
 
 
 def read_pem_file(text: str) -> str:
     """Return the content of a file in PEM format, with certificates or a key."""
-    content = _content_of_file(text)
+    content = text_of_file(text, _INSTEAD)
     if "-----BEGIN " not in content:
-        raise ValueError(f"is {text!r}, which is not a file in PEM format")
+        raise ValueError(f"is {shown(text)}, which is not a file in PEM format")
     return content
 
 
@@ -296,6 +270,8 @@ def _text_with_lines(text: str) -> str:
     return text.replace("\\r", "").replace("\\n", "\n")
 
 
+# Matches seeds, JWTs and texts in PEM format, but no names of files.
+_CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 _FOR_NAMES = "the name of a file goes into the option with File at its end"
 
 
@@ -336,11 +312,11 @@ def _from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
 
 
 def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
-    content = _content_of_file(text)
+    content = text_of_file(text, _INSTEAD)
     try:
         return _usable(parse(content))
     except ValueError as error:
-        raise ValueError(f"is {text!r}, which {error}") from None
+        raise ValueError(f"is {shown(text)}, which {error}") from None
 
 
 def _usable(credentials: Credentials) -> Credentials:

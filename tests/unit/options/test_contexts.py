@@ -153,17 +153,26 @@ def test_a_context_that_says_nonsense_is_refused(context, fields, words):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("play", r"is 'play', but '.*/nats/context/play\.json' cannot be read: No such file"),
+        ("play", "names none of the contexts in '.*/nats/context', which are none"),
         ("../work", "cannot be read"),
-        ("..", "neither the name of a context nor a path"),
-        ("a b", "neither the name of a context nor a path"),
+        ("..", "names none of the contexts"),
+        ("a b", "names none of the contexts"),
+        ("/no/such.json", "is '/no/such.json', which cannot be read: No such file"),
         ("~nobody-of-that-name/x.json", "cannot be read"),
-        ('{"token": "s3cret/"}', "looks like the content of one"),
+        ('{"token": "s3cret/"}', "must be the name of a context or the path of its file; its value, which may be"),
     ],
 )
 def test_a_context_that_is_not_there_is_said(context, name, words):
     with pytest.raises(OptionError, match=words):
         parse({"context": name})
+
+
+def test_a_context_that_may_not_be_read_is_said(context, tmp_path):
+    path = context()
+    path.unlink()
+    path.mkdir()  # root may read each file
+    with pytest.raises(OptionError, match="option 'context' is 'work', which cannot be read: Is a directory"):
+        of_work()
 
 
 @pytest.mark.parametrize("content", [b"s3cret", b"[" * 100_000, b'"s3cret"', b"s3cret\xff", b'{"token": "\\ud800"}'])

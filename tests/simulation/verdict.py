@@ -504,6 +504,7 @@ def check_query(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
             found += [f"{spec.name}: {each}" for each in _check_order(ledger, spec, committed)]
     if spec.write is not None and not spec.counts and not spec.shuffle:
         found += [f"{spec.name}: {each}" for each in _check_last_values(ledger, spec, committed)]
+        found += [f"{spec.name}: {each}" for each in _check_values_of_others(ledger, spec, runs)]
     found += [f"{spec.name}: {each}" for each in _check_counts(ledger, spec) if not spec.counts]
     found += [f"{spec.name}: {each}" for each in _check_no_loss(ledger, plan, spec)]
     found += [f"{spec.name}: {each}" for each in _check_heads(ledger, spec, runs)]
@@ -851,6 +852,10 @@ def _says_twice(ledger: Ledger, spec: QuerySpec) -> bool:
     assert spec.write is not None
     if spec.write.get("deduplicate", "exact") == "window" and ledger.forgot(0.0, ledger.world.now):
         return True
+    return _says_so(ledger, spec)
+
+
+def _says_so(ledger: Ledger, spec: QuerySpec) -> bool:
     return any("stored twice" in text or "stored a second time" in text for _, text in ledger.said(spec.name))
 
 
@@ -890,6 +895,42 @@ def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBat
     return _few(found)
 
 
+def _check_values_of_others(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]]) -> list[str]:
+    """What somebody else has stored behind a row is not replaced by that row, which is stored again.
+
+    The pages except buckets, what is run again with ``window``, and what is stored twice as the log says.
+    """
+    assert spec.write is not None
+    if "bucket" in spec.write or _says_so(ledger, spec):
+        return []
+    name = spec.write["stream"]
+    truth = ledger.truth.get(name, ())
+    if ledger.configs[name].get("max_msgs_per_subject", -1) < 1 or any(each.fate == LOST for each in truth):
+        return []
+    given = Counter(
+        payload for runs in batches for run in runs for attempt in run.attempts for payload in set(attempt.given)
+    )
+    is_exact = spec.write.get("deduplicate", "exact") == "exact"
+    theirs = {each.payload for each in ledger.offered if each.stream == name}
+    of_subject: dict[str, list[Truth]] = defaultdict(list)
+    for each in sorted(truth, key=lambda each: each.sequence):
+        of_subject[each.subject].append(each)
+    found = []
+    for subject, there in of_subject.items():
+        first: dict[bytes, int] = {}
+        for place, each in enumerate(there):
+            began = first.setdefault(each.payload, place)
+            between = [one for one in there[began + 1 : place] if one.payload in theirs]
+            if each.payload in theirs or not between or not (is_exact or given[each.payload] == 1):
+                continue
+            found.append(
+                f"{_short(between[-1].payload)} of somebody else, sequence {between[-1].sequence} at "
+                f"{between[-1].since:.3f} s under {subject}, was replaced by {_short(each.payload)}, which was stored "
+                f"before at {there[began].sequence} and again at {each.sequence}, at {each.since:.3f} s"
+            )
+    return _few(found)
+
+
 def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[list[MicroBatch]]) -> str:
     """Return the condition of the documentation that was violated, so that a row may be stored twice."""
     assert spec.write is not None
@@ -903,7 +944,7 @@ def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[
         return "deduplicate is false, and something was run again" if tried_again else ""
     if ledger.had("clock"):
         return "the clock of a server has jumped"
-    if any("stored twice" in text or "stored a second time" in text for _, text in ledger.said(spec.name)):
+    if _says_so(ledger, spec):
         return "the log says so"
     if deduplicate == "window" and apart >= window * 0.95:
         return f"deduplicate is window, {window:g} s, and it was run again after {apart:.1f} s"

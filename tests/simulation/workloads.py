@@ -629,6 +629,12 @@ def forgotten(draw: Draw) -> None:
             draw.plan.acts.append(Act(at, "OUT", name, arguments))
     if what == "last" and draw.random.random() < 0.3:  # somebody else writes under the same subjects
         draw.publisher("q", "OUT", [f"out.{key}" for key in keys], draw.random.randint(10, 60))
+    elif what in ("last", "bucket"):  # the same, by dice of its own, so that the rest stays what it was
+        dice = random.Random(f"{draw.plan.seed} writes too")
+        target, before = ("OUT", "out") if what == "last" else ("KV_B", "$KV.B")
+        if dice.random() < 0.5:
+            times = sorted(dice.uniform(0.05, draw.span) for _ in range(dice.randint(10, 60)))
+            draw.plan.publishers.append(Publishing("q", target, [f"{before}.{key}" for key in keys], times))
     single = [name for name in FORGETTING if not (FAULTS[name].cluster and draw.plan.servers == 1)]
     if draw.plan.version != "2.15.1":  # a restored stream of older servers does not show that it has forgotten ids
         single.remove("restored")

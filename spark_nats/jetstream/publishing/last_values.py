@@ -46,7 +46,7 @@ class Behind:
         self._is_mixed = is_replay  # whether rows may have been stored after what the stream had already
         self._rows: Rows | None = None  # rows that the stream had, the last of each subject
         self._sequences: Positions = np.zeros(0, np.int64)
-        self._is_certain = np.zeros(0, np.bool_)  # whether an earlier row was certainly stored after these
+        self._overtaking: Positions = np.zeros(0, np.int64)  # see :func:`overtaking`
 
     def counts(self, had: Mask, is_mixed: bool) -> bool:
         """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
@@ -62,38 +62,38 @@ class Behind:
         self._is_mixed = not had.all()
         return bool(had.any()) and self._is_mixed
 
-    def note(self, answered: Rows, had: Mask, sequences: Positions, is_certain: Mask | None = None) -> None:
-        """Note answered rows: which of them the stream ``had``, and their sequences."""
+    def note(self, answered: Rows, had: Mask, sequences: Positions, overtaking: Positions | None = None) -> None:
+        """Note answered rows: which of them the stream ``had``, their sequences, and which overtake them if known."""
         if answered.conditional:  # the row itself says what it may replace
             had = np.zeros(answered.size, np.bool_)
-        certain = np.zeros(answered.size, np.bool_) if is_certain is None else is_certain
+        overtaking = np.zeros(answered.size, np.int64) if overtaking is None else overtaking
         if self._rows is not None:
             answered = Rows.together([self._rows, answered])
             had = np.concatenate([np.ones(self._rows.size, np.bool_), had])
             sequences = np.concatenate([self._sequences, sequences])
-            certain = np.concatenate([self._is_certain, certain])
+            overtaking = np.concatenate([self._overtaking, overtaking])
         codes, is_last = _codes(answered.subjects), np.zeros(answered.size, np.bool_)
         order = np.argsort(answered.numbers, kind="stable")[::-1]
         is_last[order[np.unique(codes[order], return_index=True)[1]]] = True
         chosen = is_last & had
         self._rows = answered.take(chosen) if chosen.any() else None
-        self._sequences, self._is_certain = sequences[chosen], certain[chosen]
+        self._sequences, self._overtaking = sequences[chosen], overtaking[chosen]
 
-    def take(self) -> tuple[Rows, Positions, Mask] | None:
-        """Return these rows, their sequences and which are certainly behind; note that they are taken care of."""
+    def take(self) -> tuple[Rows, Positions, Positions] | None:
+        """Return these rows, their sequences and those that overtake them; note that they are taken care of."""
         rows, self._rows = self._rows, None
-        return None if rows is None else (rows, self._sequences, self._is_certain)
+        return None if rows is None else (rows, self._sequences, self._overtaking)
 
 
-def are_overtaken(subjects: pa.Array, sequences: Positions) -> Mask:
-    """Return a mask of rows, in their order, that have a lower sequence than an earlier row of their subject."""
+def overtaking(subjects: pa.Array, sequences: Positions) -> Positions:
+    """Return for each row, in their order, the highest sequence of an earlier row of its subject; 0 if not higher."""
     codes = _codes(subjects)
     order = np.lexsort((np.arange(len(codes)), codes))
     of_subject, highest = codes[order], sequences[order].copy()
     for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(of_subject)) + 1):
         highest[part] = np.maximum.accumulate(highest[part])
-    found = np.zeros(len(codes), np.bool_)
-    found[order] = highest > sequences[order]
+    found = np.zeros(len(codes), np.int64)
+    found[order] = np.where(highest > sequences[order], highest, 0)
     return found
 
 

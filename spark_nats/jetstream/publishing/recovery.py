@@ -41,7 +41,7 @@ from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_s
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
 from spark_nats.jetstream.publishing.flight import Flight, FlightState, Stored
-from spark_nats.jetstream.publishing.last_values import Behind, are_overtaken, replaced, with_other_ids
+from spark_nats.jetstream.publishing.last_values import Behind, overtaking, replaced, with_other_ids
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
@@ -239,10 +239,12 @@ class Recovery:
         """Note rows that are found after later ones of their subjects."""
         rows = Rows.together([each.take(there) for each, there in zip(parts, is_stored, strict=True)])
         if rows.size and rows.ids is not None and found.sequences is not None:
-            sequences = found.sequences[values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids).cast(pa.int64()))]
-            overtaken = are_overtaken(rows.subjects, sequences)
-            if overtaken.any():
-                self._behind.note(rows, np.ones(rows.size, np.bool_), sequences, overtaken)
+            # Where each was found last: another attempt may have stored a row again.
+            places = values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
+            sequences = found.sequences[::-1][places]
+            later = overtaking(rows.subjects, sequences)
+            if later.any():
+                self._behind.note(rows, np.ones(rows.size, np.bool_), sequences, later)
 
     def _resolves(self, rows: Rows) -> bool:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""
@@ -285,7 +287,7 @@ class Recovery:
         """Return rows that have to be stored again, since an earlier row of their subject was stored after them."""
         if (taken := self._behind.take()) is None:
             return None
-        rows, sequences, is_certain = taken
+        rows, sequences, later_ones = taken
         subjects = [subject.removeprefix(f"{self.api_prefix}.") for subject in rows.subjects.to_pylist()]
         last = [MessageAt(self.stream, None, subject, with_headers=True) for subject in subjects]
         is_behind = np.ones(rows.size, np.bool_)
@@ -294,10 +296,12 @@ class Recovery:
             found = [
                 each for start in range(0, len(last), _AT_ONCE) for each in ask(js, last[start : start + _AT_ONCE])
             ]
-            is_behind = is_certain | [
-                there is None or (there.sequence > sequence and self._is_own(there))
-                for there, sequence in zip(found, sequences.tolist(), strict=True)
-            ]
+            is_behind = np.array(
+                [
+                    there is None or there.sequence == later or (there.sequence > sequence and self._is_own(there))
+                    for there, sequence, later in zip(found, sequences.tolist(), later_ones.tolist(), strict=True)
+                ]
+            )
         if not is_behind.any():
             return None
         rows = with_other_ids(rows.take(is_behind))

@@ -57,6 +57,7 @@ class StoredIds(NamedTuple):
             removed; None without that limit.
         sequences: the sequences of these messages; None without that limit.
         only_by_subject: whether nothing but that limit seems to have removed messages.
+        are_ends: a mask of those that are the last messages of their subjects; None without that limit.
     """
 
     ids: pa.Array
@@ -65,6 +66,7 @@ class StoredIds(NamedTuple):
     full: pa.Array | None = None
     only_by_subject: bool = False
     sequences: Positions | None = None
+    are_ends: Mask | None = None
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
@@ -86,7 +88,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     limit = stream.max_messages_per_subject
     found = [byte_strings([]).cast(pa.binary())]
     subjects, all_subjects = [texts([])], [texts([])]
-    sequences = [np.zeros(0, np.int64)]
+    sequences, are_chosen = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
     messages = last = 0
     for delivered in reader.read(js):
         messages += len(delivered.messages)
@@ -97,7 +99,8 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         if limit is not None:
             all_subjects.append(delivered.messages.subjects())
             subjects.append(all_subjects[-1].filter(chosen))
-            sequences.append(delivered.deliveries.stream_sequences()[flags_of(chosen)])
+            are_chosen.append(flags_of(chosen))
+            sequences.append(delivered.deliveries.stream_sequences()[are_chosen[-1]])
     missing = stream.last_sequence - since - messages
     ids = pa.concat_arrays(found)
     logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=len(ids)).with_code)
@@ -107,11 +110,23 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         )
     if limit is None:
         return StoredIds(ids, "; ".join(lost))
-    counts = pc.value_counts(pa.concat_arrays(all_subjects))
+    all_of_them = pa.concat_arrays(all_subjects)
+    counts = pc.value_counts(all_of_them)
     full = counts.field("values").filter(booleans(values_of(counts.field("counts")) >= limit))
     # The last message of a stream is never removed for that limit.
     only = last == stream.last_sequence and stream.removes_only_by_subject
-    return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only, np.concatenate(sequences))
+    ends = _are_ends(all_of_them)[np.concatenate(are_chosen)]
+    return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only, np.concatenate(sequences), ends)
+
+
+def _are_ends(subjects: pa.Array) -> Mask:
+    """Return a mask of the messages, by their subjects, behind which none of their subject comes."""
+    codes = subjects.dictionary_encode()
+    of_subject, places = values_of(codes.indices.cast(pa.int64())), np.arange(len(subjects))
+    last = np.zeros(len(codes.dictionary), np.int64)
+    np.maximum.at(last, of_subject, places)
+    found: Mask = last[of_subject] == places
+    return found
 
 
 def cannot_read(stream: StreamInfo) -> str:

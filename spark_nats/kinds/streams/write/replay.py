@@ -145,7 +145,8 @@ class _LastValues:
 
     The stream still has some of the task's rows. As long as one of a subject has not come yet, a row of that subject
     that is not found comes before it. So it was stored and is replaced, or must not be stored any more. Of what is
-    found, the last row has to be the last in the stream too, or it is stored again.
+    found, the last row has to be the last in the stream too, or it is stored again. What others have stored behind all
+    of them is newer, and stays.
     """
 
     def __init__(self, ids: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
@@ -157,6 +158,8 @@ class _LastValues:
         self._left = np.bincount(of_subject, minlength=len(self._subjects))  # rows that have not come yet
         self._last = np.zeros(len(self._subjects), np.int64)  # where the last message of each was found
         np.maximum.at(self._last, of_subject, self._places)
+        assert found.are_ends is not None  # noqa: S101
+        self._is_end = found.are_ends[self._last]  # whether nobody else has stored anything behind it
         self._found = found
         self._report = report
 
@@ -179,7 +182,9 @@ class _LastValues:
         if len(self._left):
             left = self._left[codes] - met
             placed |= known & ~found & (left > 0)
-            placed[rows[(left[rows] == 0) & (self._places[which] != self._last[codes[rows]])]] = False
+            of_row = codes[rows]
+            is_behind = (self._places[which] != self._last[of_row]) & self._is_end[of_row]
+            placed[rows[(left[rows] == 0) & is_behind]] = False
             np.subtract.at(self._left, codes[rows], 1)
         unsure = subjects.filter(booleans(~found & ~known))
         if self._report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():

@@ -236,6 +236,22 @@ def test_rows_get_other_ids_however_the_header_is_written() -> None:
     assert (rows.since, rows.after, rows.again) == (0.0, 0, False)
 
 
+@pytest.mark.parametrize("behind", [[], ["another"]])
+def test_what_somebody_else_stores_behind_rows_that_are_stored_in_another_order_is_newer_and_stays(
+    behind: list[str],
+) -> None:
+    class Disturbed(LastValues):
+        def ids_behind(self, since: int) -> StoredIds:
+            for row in ["1", "0", *behind]:  # by another attempt at the task, and by somebody else
+                self._store("S.0", row)
+            return super().ids_behind(since)
+
+    stream = Disturbed([(Fate.KILLED, 1)], 10)
+    with publishing(stream, is_bucket=False) as publisher:
+        give(publisher, [0, 0])
+    assert stream.values == {"S.0": "another" if behind else "1"}
+
+
 def test_what_a_stream_had_before_it_stored_anything_is_in_order() -> None:
     behind = Behind(is_replay=False)
     assert not behind.counts(np.array([True, True]), is_mixed=False)

@@ -183,6 +183,24 @@ def test_a_value_that_somebody_else_has_replaced_is_not_stored_over_the_newer_on
     assert last_values(client, "S") == {**LAST, "S.3": b"newer"}
 
 
+@pytest.mark.promise("exactly-once#forgotten-replaced")
+@pytest.mark.parametrize("newer", [[], [("S.a", b"newer", None)]])
+def test_the_last_row_is_stored_again_behind_an_earlier_one_but_not_behind_what_somebody_else_has_stored(
+    server: NatsServer, client: NatsPy, newer: list[tuple[str, bytes, None]]
+) -> None:
+    client.create_stream("S", ["S.>"], max_msgs_per_subject=10, duplicate_window=200_000_000)
+    rows = table(subject=["S.a"] * 3, payload=[b"0", b"1", b"2"])
+    run_task(server.url, rows, stream="S")
+    first = ("S.a", b"0", client.read_stream("S")[0].headers)
+    wait_until(lambda: client.publish_acked([first]) != [1])  # another attempt stores it again
+    client.publish_acked(newer)
+    end_of_ids = ("S.b", b"", {"Nats-Msg-Id": "probe"})
+    (probe,) = client.publish_acked([end_of_ids])
+    wait_until(lambda: client.publish_acked([end_of_ids]) != [probe])
+    run_task(server.url, rows, stream="S")
+    assert last_values(client, "S")["S.a"] == (b"newer" if newer else b"2")
+
+
 @pytest.mark.promise("exactly-once#forgotten-counters")
 @RESTARTS
 def test_an_increment_counts_once_or_is_an_error_after_a_restart(
@@ -268,10 +286,11 @@ def test_with_the_window_alone_forgotten_rows_are_stored_again_and_the_last_ones
     run_task(server.url, ROWS, stream="S", deduplicate="window")
     if not limits:
         client.purge_stream("S", keep=10)
+    client.publish_acked([("S.3", b"somebody else's", None)])
     restart(server)
     given(client, "S")
     run_task(server.url, ROWS, stream="S", deduplicate="window")
-    assert given(client, "S") > 100
+    assert given(client, "S") > 101
     if limits:
         assert last_values(client, "S") == LAST
 

@@ -36,7 +36,15 @@ def read_back(messages: list[Message], kept: int, prefix: str = "t-") -> StoredI
     counts = Counter(subject for subject, _ in messages)
     full = pa.array([subject for subject, count in counts.items() if count >= kept], pa.string())
     subjects = pa.array([subject for subject, _ in own], pa.string())
-    return StoredIds(byte_strings([row.encode() for _, row in own]), "messages are lost", subjects, full, True)
+    ends = dict(messages)
+    return StoredIds(
+        byte_strings([row.encode() for _, row in own]),
+        "messages are lost",
+        subjects,
+        full,
+        only_by_subject=True,
+        are_ends=np.array([ends[subject] == row for subject, row in own], np.bool_),
+    )
 
 
 def replayed(found: StoredIds, rows: list[Message], size: int, report: list[str]) -> list[Message]:
@@ -72,6 +80,13 @@ def test_the_last_row_of_each_subject_is_the_last_and_what_was_stored_in_order_i
     assert not report
     if not is_disturbed:
         assert sent == rows[stored:]
+
+
+def test_what_somebody_else_has_stored_behind_the_rows_of_a_subject_is_newer_and_stays() -> None:
+    rows = [("S.a", "t-0"), ("S.a", "t-1")]
+    disturbed = [*rows[::-1]]
+    assert replayed(read_back(disturbed, 5), rows, 10, []) == rows[1:]
+    assert replayed(read_back([*disturbed, ("S.a", "another")], 5), rows, 10, []) == []
 
 
 def test_rows_on_a_subject_that_only_has_messages_of_others_are_in_doubt() -> None:

@@ -23,6 +23,10 @@ STATE_BUCKET_OLDER = Condition(
     "micro-batch {batch}: {reason} (was it restored from a copy, has the query run without deduplicate=exact "
     "meanwhile, or has another query run with a copy of this checkpoint?)"
 )
+BATCHES_SKIPPED = Condition(
+    "[NATS_BATCHES_SKIPPED] {task} follows micro-batch {batch}, as where state was repartitioned between two runs of "
+    "the query: stream {stream!r} has nothing that this could store twice"
+)
 STORED_BEFORE_UNKNOWN = Condition(
     "[NATS_STORED_BEFORE_UNKNOWN] {task} was begun before, and it is unknown what it stored then: {reason}"
 )

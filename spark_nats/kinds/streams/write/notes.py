@@ -71,6 +71,8 @@ def write_note(
         note["time"] = text_of(began.time)
     if began.end.time:
         note["timestamp"] = text_of(began.end.time)
+    if began.passed:
+        note["passed"] = began.passed
     if began.end.latest:
         note["latest"] = text_of(began.end.latest)
     if began.process:
@@ -130,7 +132,8 @@ def note_of(entry: Entry, key: str) -> Note | None:
         latest = time_at(note, "latest") if "latest" in note else None
         end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None, latest=latest)
         time = time_at(note, "time") if "time" in note else entry.time
-        began = Began(string_at(note, "stream"), end, time)
+        passed = integer_at(note, "passed") if "passed" in note else 0
+        began = Began(string_at(note, "stream"), end, time, passed=passed)
         if "process" in note:
             noted, lifetime = integer_at(note, "noted"), integer_at(note, "id_lifetime_ms") / 1000
             began = replace(began, noted=noted, process=string_at(note, "process"), id_lifetime=lifetime)

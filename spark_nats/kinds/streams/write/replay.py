@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
 _TAIL = 4096  # messages at the end of a stream that are searched for rows of a task
+_MOST_SEARCHED = 1 << 20  # messages that are searched to see whether micro-batches were skipped
 _MAX_REMEMBERED = 1 << 14
 
 
@@ -396,7 +397,7 @@ def _begin(
         noted = None
         found = begin(task, stream, known)
         if found.lacks_tail:
-            known = known._replace(tail=_look_at_tail(js, task, ids, stream, known.note))
+            known = known._replace(tail=_look_at_tail(js, task, ids, stream, known))
             found = begin(task, stream, known)
         if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
             stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
@@ -413,7 +414,11 @@ def _begin(
         elif found.began is None and known.note is not None and _is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
         # The note is written even where it says the same, so that an earlier attempt notices this one.
-        if fence.note(js, found.began or began_now(js, stream), entry.revision, deadline):
+        began = found.began or began_now(js, stream)
+        if known.note is not None:
+            passed = max(known.note.batch, known.note.began.passed)
+            began = replace(began, passed=passed if passed > int(task.batch or 0) else 0)
+        if fence.note(js, began, entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
@@ -434,7 +439,9 @@ def _ask(js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | Na
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
         zero = read_note(js, options, f"{task.query}.0")[1]
     earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
-    return entry, Inputs(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), earlier)
+    newest = max(filter(None, (note, zero)), key=lambda each: each.batch, default=None)
+    in_process = _noted.get(_place(options, task), -1)
+    return entry, Inputs(note, -1 if zero is None else zero.batch, in_process, earlier, newest=newest)
 
 
 def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
@@ -442,21 +449,42 @@ def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     return options.connection, options.state_bucket, task.key, task.run
 
 
-def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, note: Note | None) -> StreamTail:
+def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, known: Inputs) -> StreamTail:
     """Search the last messages of a stream for rows of a task."""
-    last = stream.last_sequence
+    last, note, newest = stream.last_sequence, known.note, known.newest
     since = max(last - _TAIL, stream.first_sequence - 1)
     if note is not None and _is_about(note, stream) and note.began.end.last <= last:
         since = max(since, note.began.end.last)
+    is_gap = newest is not None and _shows_gap(js, task, stream, newest)
+    if newest is not None and is_gap:
+        since = newest.began.end.last
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
-        return StreamTail(last, new=last == 0)
+        return StreamTail(last, new=last == 0, skipped=is_gap and since == last)
     found = stored_ids(js, stream, since, ids.query_prefix)
     rows = int(np.count_nonzero(flags_of(pc.starts_with(found.ids, ids.prefix))))
     # Rows of this micro-batch would come after those of the micro-batch before.
     before = pc.any(pc.starts_with(found.ids, f"{ids.query_prefix}{int(task.batch or 0) - 1}-")).as_py()
-    return StreamTail(
-        since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0)
-    )
+    is_new = not task.own_ids and not rows and not found.removed and bool(before or since == 0)
+    if newest is not None and is_gap:
+        # Other tasks of this micro-batch may have begun already.
+        prefixes = [f"{ids.query_prefix}{each}-" for each in (newest.batch, task.batch)]
+        known_rows = [flags_of(pc.starts_with(found.ids, each)) for each in prefixes]
+        is_gap = not rows and not found.removed and bool((known_rows[0] | known_rows[1]).all())
+    return StreamTail(since, rows, new=is_new, skipped=is_gap)
+
+
+def _shows_gap(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note) -> bool:
+    """Tell whether a stream can show that nothing was stored between the last micro-batch that is noted and this one.
+
+    Notes that an older copy of the checkpoint has written are no such place: rows of later micro-batches come before.
+    """
+    end, last = newest.began.end, stream.last_sequence
+    if newest.batch >= int(task.batch or 0) - 1 or task.own_ids or newest.began.passed or not _is_about(newest, stream):
+        return False
+    if end.last == last:
+        return (end.time or 0) == stream.last_time
+    is_readable = stream.retention == LIMITS and 0 < last - end.last <= _MOST_SEARCHED
+    return is_readable and is_intact(js, end, stream)
 
 
 def _is_about(note: Note, stream: StreamInfo) -> bool:

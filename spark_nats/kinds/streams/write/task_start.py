@@ -3,6 +3,10 @@
 A state bucket restored from an old backup has forgotten later notes. Spark numbers micro-batches without gaps, and each
 has a partition 0, though not necessarily others. So the bucket is older than the query's checkpoint if it lacks the
 previous micro-batch. A stream with rows of a micro-batch that the bucket does not know shows the same.
+
+Spark skips a number where state is repartitioned between two runs of a query: that plans a micro-batch without rows. No
+sink sees the checkpoint, but the stream tells: if it has nothing of the task, nor of the micro-batches after the last
+one that is noted, nothing can be stored twice, whatever the bucket lacks.
 """
 
 from __future__ import annotations
@@ -13,7 +17,12 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.write.conditions import ATTEMPT_TOO_LATE, CHECKPOINT_OLDER, TARGET_CHANGED
+from spark_nats.kinds.streams.write.conditions import (
+    ATTEMPT_TOO_LATE,
+    BATCHES_SKIPPED,
+    CHECKPOINT_OLDER,
+    TARGET_CHANGED,
+)
 from spark_nats.kinds.streams.write.notes import Note
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 
@@ -25,11 +34,14 @@ class StreamTail(NamedTuple):
         since: the sequence after which the messages were searched.
         rows: how many of the messages are rows of the task.
         new: whether the messages show that the task has stored nothing.
+        skipped: whether the messages show that the query has stored nothing between the last micro-batch that is noted
+            and this one, and the task nothing at all.
     """
 
     since: int
     rows: int = 0
     new: bool = False
+    skipped: bool = False
 
 
 class Inputs(NamedTuple):
@@ -42,6 +54,7 @@ class Inputs(NamedTuple):
         earlier_in_run: whether a note shows that this run of the query has begun an earlier micro-batch. Then no
             earlier run has begun this one.
         tail: what the stream's last messages show; None where they were not searched.
+        newest: the note of the last micro-batch that is noted, of this partition or of partition 0.
     """
 
     note: Note | None
@@ -49,6 +62,7 @@ class Inputs(NamedTuple):
     noted: int = -1
     earlier_in_run: bool = False
     tail: StreamTail | None = None
+    newest: Note | None = None
 
 
 class Decision(NamedTuple):
@@ -99,6 +113,8 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
         return Decision()
     if tail is None:
         return Decision(lacks_tail=True)
+    if older and known.noted <= own and tail.skipped:
+        return Decision(warning=BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
     if not older and tail.rows:
         older = f"it does not know {task.name}, of which stream {stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:

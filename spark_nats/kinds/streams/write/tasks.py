@@ -83,6 +83,7 @@ class Began:
         process: the server's process that held the stream's message ids, see
             :class:`~spark_nats.jetstream.id_memory.IdMemory`; empty if that is unknown, as in notes of older versions.
         id_lifetime: seconds for which message ids were relied on then.
+        passed: a later micro-batch that was noted before, as where an older copy of the checkpoint went on; 0 if none.
     """
 
     stream: str
@@ -91,6 +92,7 @@ class Began:
     noted: int = 0
     process: str = ""
     id_lifetime: float = 0.0
+    passed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

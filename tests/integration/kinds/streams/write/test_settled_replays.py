@@ -702,3 +702,89 @@ def test_a_purge_that_makes_sequences_begin_higher_hides_no_rows_from_a_replay(
     assert write_partition(options, first, payload_batches(ROWS)).counts.rows == len(ROWS)
     with NatsPy(server.url) as client:
         assert client.held("S") == len(ROWS)
+
+
+@pytest.mark.promise("exactly-once#skipped")
+@pytest.mark.parametrize("rows", [["a", "b"], []], ids=["with rows", "without rows"])
+@pytest.mark.parametrize("partitions", [(1, 1), (1, 3), (3, 1)])
+def test_a_number_that_spark_has_skipped_is_no_loss(
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    rows: list[str],
+    partitions: tuple[int, int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As where state is repartitioned between two runs: that plans a micro-batch without rows."""
+    nats_py.create_stream(unique)
+    options, query = options_of(nats_server, unique), QUERY + unique
+    before, after = partitions
+
+    def run(batch: int, count: int, what: list[str]) -> None:
+        for i in reversed(range(count)):
+            task = WriteTask(query, str(batch), i, run=f"run {batch}")
+            write_partition(options, task, payload_batches([f"{batch} {i} {each}" for each in what]))
+
+    run(4, before, ["a"])
+    run(5, before, rows)
+    nats_py.publish_acked([(f"{unique}.y", b"of another")])
+    run(7, after, ["a"])
+    assert caplog.text.count("NATS_BATCHES_SKIPPED") == after
+    run(7, after, ["a"])  # a replay
+    run(8, after, ["a"])
+    expected = [f"{batch} {i} a" for batch, count in ((4, before), (7, after), (8, after)) for i in range(count)]
+    expected += [f"5 {i} {each}" for i in range(before) for each in rows]
+    assert stored_counts(nats_py, unique) == Counter(expected)
+
+
+@pytest.mark.promise("exactly-once#not-skipped")
+@pytest.mark.parametrize(("batch", "partition"), [(6, 1), (7, 0)])
+def test_a_number_of_which_the_stream_has_rows_was_not_skipped(
+    nats_server: Server, nats_py: NatsPy, unique: str, batch: int, partition: int
+) -> None:
+    """The bucket is a copy from before micro-batch 6, and the stream has rows of 6, or of the task itself."""
+    nats_py.create_stream(unique, **FORGETFUL)
+    options, other = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
+    prepare(other, streaming=True)
+    query = QUERY + unique
+    write_partition(options, WriteTask(query, "5", 0), payload_batches(["5"]))
+    write_partition(other, WriteTask(query, str(batch), partition), payload_batches([str(batch)]))
+    with pytest.raises(DataLossError, match="older than the query's checkpoint"):
+        write_partition(options, WriteTask(query, "7", 0), payload_batches(["7"]))
+    assert stored_counts(nats_py, unique) == Counter(["5", str(batch)])
+
+
+@pytest.mark.promise("exactly-once#not-skipped")
+def test_notes_of_an_older_copy_of_the_checkpoint_show_no_number_that_was_skipped(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Blue has begun 8; green goes on from a copy at 5, and notes that; the replay of 8 has to find blue's rows."""
+    nats_py.create_stream(unique, **FORGETFUL)
+    options, query = options_of(nats_server, unique), QUERY + unique
+
+    def run(name: str, batch: int, planned: int) -> None:
+        task = WriteTask(query, str(batch), 0, run=name + unique, planned=planned)
+        write_partition(options, task, payload_batches([str(batch)]))
+
+    for batch in (5, 6, 7, 8):
+        run("blue", batch, batch)
+    forget(nats_py, unique)
+    run("green", 5, 9)
+    run("green", 6, 10)
+    with pytest.raises(DataLossError, match="older than the query's checkpoint"):
+        run("blue again", 8, 11)
+    assert stored_counts(nats_py, unique)["8"] == 1
+
+
+@pytest.mark.promise("exactly-once#skipped", "exactly-once#skipped-unknown")
+def test_a_work_queue_shows_a_number_that_was_skipped_where_nothing_was_stored_since(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, retention="workqueue")
+    options, query = options_of(nats_server, unique), QUERY + unique
+    write_partition(options, WriteTask(query, "4", 0), payload_batches(["a"]))
+    write_partition(options, WriteTask(query, "5", 0), payload_batches([]))
+    write_partition(options, WriteTask(query, "7", 0), payload_batches(["b"]))
+    with pytest.raises(DataLossError, match="older than the query's checkpoint"):
+        write_partition(options, WriteTask(query, "9", 0), payload_batches(["c"]))
+    assert nats_py.held(unique) == 2

@@ -11,10 +11,8 @@ from spark_nats.client import Connection
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
-from spark_nats.client.retrying import retrying
-from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.kinds.preparing import wait_for_leaders
 from spark_nats.options.query import Query
-from spark_nats.protocol.api import UNAVAILABLE
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,5 @@ def plan_batch(options: Query, plan: Callable[[Connection], Iterable[Partition]]
         NatsError: the plan failed.
     """
     with borrow(options.connection) as connection:
-        found = retrying(
-            lambda: plan(connection), options.retries, "planning a batch", established=False, after=_is_unavailable
-        )
+        found = wait_for_leaders(lambda: plan(connection), options.retries, "planning a batch")
     return with_servers(found, options.connection)
-
-
-def _is_unavailable(error: NatsError) -> bool:
-    return isinstance(error, JetStreamError) and error.code == UNAVAILABLE

@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from spark_nats import sparkapi
 from spark_nats.client.host_cache import PREPARED_FOR, at_most_every, prepared
 from spark_nats.client.options import RetryOptions
+from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError
+from spark_nats.protocol.api import UNAVAILABLE
+
+Result = TypeVar("Result")
+
+
+def wait_for_leaders(action: Callable[[], Result], retries: RetryOptions, what: str) -> Result:
+    """Return the result of what a batch does first on the driver, tried again while leaders are elected.
+
+    During an election, servers may also answer nothing. A server that cannot be reached is an error at once, because
+    its URL may be wrong.
+
+    Args:
+        action: what to do; it asks questions only, or what it does may be done twice.
+        retries: how long and how often to retry.
+        what: what the batch does, for the log.
+
+    Raises:
+        NatsError: the action failed.
+    """
+    from spark_nats.client.retrying import retrying
+
+    return retrying(action, retries, what, established=False, after=_is_unavailable)
+
+
+def _is_unavailable(error: NatsError) -> bool:
+    if isinstance(error, JetStreamError):
+        return error.code == UNAVAILABLE
+    return isinstance(error, NatsTimeoutError)
 
 
 def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:

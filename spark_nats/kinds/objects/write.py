@@ -14,7 +14,7 @@ from spark_nats.errors import InvalidRowError
 from spark_nats.kinds.objects.conditions import OBJECT_UNFIT
 from spark_nats.kinds.objects.options import ObjectWriteOptions
 from spark_nats.kinds.objects.wire import ObjectInfo, stream_of_store
-from spark_nats.kinds.preparing import prepare_once
+from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
 from spark_nats.kinds.streams.write.schema import Columns, check_columns
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
@@ -47,8 +47,9 @@ MAX_NAME = 2048
 def writer(options: ObjectWriteOptions, schema: StructType) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
     check_columns(schema, COLUMNS)
-    prepare_objects(options)
-    return NatsWriter(options, sink=_sink(options))
+    sink = _sink(options)
+    wait_for_leaders(lambda: prepare_objects(options), options.retries, f"writing to {sink.words}")
+    return NatsWriter(options, sink=sink)
 
 
 def stream_writer(options: ObjectWriteOptions, schema: StructType) -> NatsStreamWriter:

@@ -19,7 +19,7 @@ from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError, PublishError
-from spark_nats.kinds.preparing import prepare_once
+from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
 from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
@@ -47,7 +47,11 @@ def writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> Nat
     from spark_nats.kinds.streams.write.checks import prepare
 
     check_schema(schema, options, sink.columns)
-    began = prepare(options, streaming=False, columns=schema.fieldNames(), sink=sink)
+    began = wait_for_leaders(
+        lambda: prepare(options, streaming=False, columns=schema.fieldNames(), sink=sink),
+        options.retries,
+        f"writing to {sink.target(options)}",
+    )
     return NatsWriter(options, may_have_ids(schema, options), began, sink)
 
 

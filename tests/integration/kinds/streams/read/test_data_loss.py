@@ -420,6 +420,23 @@ def test_a_batch_is_planned_once_its_stream_has_a_leader(
     assert "[NATS_TRYING_AGAIN] planning a batch: stream" in caplog.text
 
 
+def test_a_batch_is_planned_though_servers_answer_nothing_for_a_moment(
+    clustered: ClusteredStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_answer(_: Answer) -> Answer:
+        raise TimeoutError("nobody answers while a leader is elected")
+
+    for timeout, said in (("60s", "planning a batch: no answer from"), ("0s", "")):
+        clustered.api.answers["STREAM.INFO"] = for_a_moment(no_answer)
+        options = clustered.options(requestTimeout="300ms", retryTimeout=timeout)
+        if said:
+            with caplog.at_level(logging.WARNING):
+                assert read_sequences(**options) == list(range(1, 11))
+            assert f"[NATS_TRYING_AGAIN] {said}" in caplog.text
+        else:
+            assert "no answer from" in sentence_of(batch_reader(**options).partitions)
+
+
 def test_without_retries_a_batch_of_a_stream_without_a_leader_is_an_error(clustered: ClusteredStream) -> None:
     clustered.api.answers["STREAM.INFO"] = empty_without_leader
     assert "has no leader at the moment" in sentence_of(batch_reader(**clustered.options(retryTimeout="0s")).partitions)

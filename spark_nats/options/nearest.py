@@ -20,6 +20,8 @@ VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of creating a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options to its readers; {VIEW}"
 _SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
+_PINGS = "use the option 'pingInterval'"
+_ANSWERS = "use the options 'requestTimeout' and 'connectTimeout'"
 
 # By option name in lower case. Options of Spark's Kafka connector with the same meaning here have the same name here.
 _HINTS = {
@@ -36,10 +38,32 @@ _HINTS = {
     "startingoffsetsbytimestamp": "use the option 'startingTimestamp', one time for all streams",
     "endingoffsetsbytimestamp": "use the option 'endingTimestamp', one time for all streams",
     **dict.fromkeys(
-        ("fetchoffset.numretries", "fetchoffset.retryintervalms"),
+        (
+            *("fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"),
+            *("kafka.retries", "kafka.retry.backoff.ms"),
+        ),
         "use the option 'retryTimeout', the time to wait for servers that are away",
     ),
     "includeheaders": "leave it out: the column 'headers' is always there",
+    "kafka.auto.offset.reset": "use the option 'startingOffsets'",
+    "kafka.client.id": "use the option 'connectionName'",
+    "kafka.session.timeout.ms": _PINGS,
+    "kafka.heartbeat.interval.ms": _PINGS,
+    "kafka.request.timeout.ms": _ANSWERS,
+    "kafka.default.api.timeout.ms": _ANSWERS,
+    "kafka.enable.idempotence": "use the option 'deduplicate', which by default keeps rows from being stored twice",
+    "kafka.transactional.id": "use the option 'atomic', which stores a task's rows together or not at all",
+    "kafka.delivery.timeout.ms": "use the option 'ackTimeout', the time without any row stored",
+    **dict.fromkeys(
+        ("kafka.max.in.flight.requests.per.connection", "kafka.batch.size", "kafka.linger.ms", "kafka.buffer.memory"),
+        "use the option 'maxInFlight', the most rows of a task that wait for an acknowledgement; leave it out at first",
+    ),
+    "kafka.ssl.endpoint.identification.algorithm": "the server's name is always verified; 'tlsServerName' sets it",
+    "kafka.security.protocol": "begin the URLs in the option 'servers' with tls://, or let the server ask for TLS",
+    **dict.fromkeys(
+        ("kafka.sasl.mechanism", "kafka.sasl.jaas.config"),
+        "use the options 'user' and 'password', 'token', or 'credentialsFile'",
+    ),
     "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
     "nkeyseed": _SHOWN.format("nkeySeed"),
     **dict.fromkeys(("tlskey", "tlskeypem"), _SHOWN.format("tlsKey")),
@@ -61,6 +85,10 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
         return _HINTS[lower]
     if is_of_a_table(name):
         return _TABLE
+    if lower.startswith("kafka.ssl.truststore."):
+        return "use the option 'tlsCaFile', or 'tlsCaPem' for the text itself; both are PEM, not JKS"
+    if lower.startswith(("kafka.ssl.keystore.", "kafka.ssl.key.")):
+        return "use the options 'tlsCertFile' and 'tlsKeyFile', which are PEM; the key must not be encrypted"
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
     if lower.startswith("nats."):

@@ -4,7 +4,9 @@ A server holds message ids in memory, for the stream's ``duplicate_window``. Whe
 messages that the stream still has. So it has forgotten the ids of removed messages: those that were consumed from a
 work queue, purged, or evicted by a limit. A replica that caught up by a snapshot knows no more, and a restored stream
 knows no id at all. Time alone does not tell: the process that stored the messages must still answer for the stream.
-(Seen with nats-server 2.10 to 2.15.1.)
+(Seen with nats-server 2.10 to 2.15.1.) Some versions, when they start, also miss ids of messages that the stream still
+has, if a later one was removed: they search for the first message of the window by halves, and take a removed one for
+an old one (2.11.10, 2.11.11, 2.12.1 to 2.12.3; not 2.11.9, 2.12.0 and 2.12.4).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.control import is_older
 
 
 class IdMemory(NamedTuple):
@@ -22,14 +25,18 @@ class IdMemory(NamedTuple):
         created: when the stream was created.
         process: identifies the process of a server that stores the stream's messages; empty if that is unknown.
         lifetime: seconds for which an id is certainly known, as long as the other two stay the same.
+        misses_some: whether a process that has started since may miss ids of messages that the stream still has.
     """
 
     created: str
     process: str
     lifetime: float
+    misses_some: bool = False
 
     def knows_present(self, now: IdMemory, age: float) -> bool:
         """Tell whether ids stored since, at most ``age`` seconds ago, are known ``now`` if their messages remain."""
+        if now.misses_some and (not self.process or self.process != now.process):
+            return False
         return self.created == now.created and 0 <= age < min(self.lifetime, now.lifetime)
 
     def knows_all(self, now: IdMemory, age: float) -> bool:
@@ -49,4 +56,9 @@ def memory_of(js: JetStream, info: StreamInfo) -> IdMemory:
         process = f"{info.leader} {info.led_since}"
     elif info.replicas == 1 and (info.leader, info.domain) == (server.server_name, server.domain):
         process = server.server_id
-    return IdMemory(info.created, process, info.id_lifetime)
+    return IdMemory(info.created, process, info.id_lifetime, bool(info.deleted) and _misses_gaps(info.server_version))
+
+
+def _misses_gaps(version: str) -> bool:
+    patch = {True: (2, 11, 10), False: (2, 12, 1)}[is_older(version, 2, 12)]
+    return not is_older(version, *patch) and is_older(version, 2, 12, 4)

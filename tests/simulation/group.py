@@ -385,7 +385,7 @@ class Replica:
 
     def remember(self) -> None:
         """Know only the ids of messages that are there, as a server that begins."""
-        self.store.remember(self.now())
+        self.store.remember(self.now(), self.group.cluster.misses_gaps)
         self._forget_in_time()
 
     def _forget_in_time(self) -> None:

@@ -925,6 +925,11 @@ class Cluster:
         one, other = self.version.split(".")[:2]
         return (int(one), int(other)) < (major, minor)
 
+    @property
+    def misses_gaps(self) -> bool:
+        """Whether its servers, when they begin, may forget ids of messages that are there, before removed ones."""
+        return self.version in ("2.11.10", "2.11.11", "2.12.1", "2.12.2", "2.12.3")
+
     def _leaderless(self, server: ModelServer, group: Group, kind: str, response: str, reply: str) -> None:
         """Answer as servers do while a stream has no leader: not at all, in an error, or with what a replica holds."""
         replicas = [each for each in group.replicas if each.runs and self.connected(server, each.server)]
@@ -1172,12 +1177,17 @@ class Cluster:
             ]
         return {
             **found,
-            "config": {key: value for key, value in group.config.items() if value is not None},
+            "config": {key: value for key, value in group.config.items() if value is not None} | self._metadata(group),
             "created": group.created_text(),
             "state": state,
             "cluster": cluster,
             "ts": self.text_ns(replica.now()),
         }
+
+    def _metadata(self, group: Group) -> dict[str, Any]:
+        if self.is_older_than(2, 11):
+            return {}
+        return {"metadata": {**(group.config.get("metadata") or {}), "_nats.ver": self.version}}
 
     def _get(self, leader: Replica, body: dict[str, Any], answer: Callable[[Any], None]) -> dict[str, Any]:
         store = leader.look()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -202,20 +203,29 @@ class Store:
             self.ids.pop(message_id, None)
         return window
 
-    def remember(self, now: int) -> None:
+    def remember(self, now: int, misses_gaps: bool = False) -> None:
         """Know the ids of messages that are there and no others, as a server that begins.
 
-        It looks from the first message on that is not older than the window.
+        It looks from the first message on that is not older than the window. Some look for that one by halves, and
+        take a message that was removed for one that is older: these ``misses_gaps``.
         """
         self.ids, self.noted = {}, deque()
         since = now - self.config["duplicate_window"]
         young = False
+        start = self._found_by_halves(since) if misses_gaps else 0
         for message in self.messages.values():
-            young = young or message.time >= since
+            young = young or (message.time >= since and message.sequence >= start)
             if young and (message_id := id_of(message.header)):
                 self._note(message_id, message.sequence, message.time)
         last = self.messages.get(self.last)
         self.last_id = id_of(last.header) if last is not None else ""
+
+    def _found_by_halves(self, since: int) -> int:
+        def is_young(sequence: int) -> bool:
+            message = self.messages.get(sequence)
+            return message is not None and message.time >= since
+
+        return bisect_left(range(self.first, self.last + 1), True, key=is_young) + self.first
 
     def restored(self, old: bool) -> None:
         """Be what a server makes of a backup: it holds what was there, and knows no id; old ones look for ids."""

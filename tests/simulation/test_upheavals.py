@@ -15,7 +15,7 @@ from tests.simulation.upheavals import SERVERS, ModelPlace, Move, RealPlace, dif
 NEWEST = SERVERS["2.15"]
 QUICK = range(1, 6)
 """Histories in which all that may happen to a server alone happens."""
-OTHERS = ("2.12", "2.14")
+OTHERS = ("2.11", "2.12", "2.14")
 _LONG = pytest.mark.long("tests/simulation/*", races="what a server does a moment after it has answered")
 
 

@@ -13,6 +13,8 @@ What servers do, where that is not obvious:
 a server that begins                  knows the ids of messages that are there, within the window, and no others: from
                                       the first message on that is not older; of two with one id the last one. The id
                                       is forgotten with the first one
+                                      2.11.10, 2.11.11, 2.12.1 to 2.12.3: looks for that one by halves, and takes a
+                                      removed message for an older one
 ids                                   are forgotten by a timer, which looks at the clock: one that is set ahead takes
                                       none away until then; one that is set back has them known for longer
 a server that was killed              reads what limits had removed from its disk, and looks at its limits anew, first

@@ -26,7 +26,7 @@ from tests.chaos.proxy import Proxy
 from tests.connections import write_options
 from tests.integration.support import run_task, table
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import ClockServer, ServerFactory, end
+from tests.servers import OLDER_BINARY, ClockServer, ServerFactory, end
 
 Meanwhile = list[Callable[[], object]]
 ROWS = table(subject=[f"S.{i % 5}" for i in range(100)], payload=[str(i).encode() for i in range(100)])
@@ -107,6 +107,22 @@ def test_a_drained_work_queue_does_not_get_its_rows_again_after_a_restart(
     assert given(client, "S") == 100
     run_task(server.url, ROWS, stream="S", failOnDataLoss=False)
     assert given(client, "S") == 200
+
+
+def test_rows_whose_ids_a_started_server_misses_before_a_removed_message_are_found_by_reading(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory(store_dir=tmp_path, binary=OLDER_BINARY)
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["S.>"], max_msgs_per_subject=1)
+        run_task(server.url, ROWS[:4], stream="S")
+        first = client.read_stream("S")[0].headers
+        client.publish_acked([("S.x", b"", None)] * 4)  # of which the last one stays
+        restart(server)
+        assert given(client, "S") == 8
+        run_task(server.url, ROWS[:4], stream="S")
+        assert given(client, "S") == 8
+        assert client.publish_acked([("S.0", b"", first)]) == [9]  # 2.11.11 knows none of the first four
 
 
 def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: NatsServer, client: NatsPy) -> None:

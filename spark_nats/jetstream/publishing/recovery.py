@@ -177,15 +177,15 @@ class Recovery:
             PublishError: the stream is missing, recreated, or silent for too long; it has lost rows; or it is unknown
                 which of ``parts`` it holds.
         """
-        again, late = [rows for rows in parts if rows.again], any(map(self.waited_too_long, parts))
-        if not again and not late and not self._acknowledged.highest:
+        again = [rows for rows in parts if rows.again]
+        if not again and not self.exact and not self._acknowledged.highest:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
         self._look_back(js, info, closely=True)
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
             info = believed(js, info, Trust.TWICE)
             self._memory_now = memory_of(js, info)
-        if not late and all(map(self.still_knows_ids, again)):
+        if not any(map(self.waited_too_long, parts)) and all(map(self.still_knows_ids, again)):
             return parts
         return self._without_stored(js, info, parts)
 

@@ -265,6 +265,9 @@ class Sender:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
             pause = self.window.on_unavailable()
         self.connection.wait(pause)
+        if self.recovery.exact and why is not decide.ResendReason.TOO_MANY:
+            # Another attempt may have stored them, and whoever leads next may not know their ids.
+            self._queue_missing([*self._queue])
 
     def _believe_refusals(self) -> None:
         """Note that no stream in another domain answers here, where one was waited for in vain."""
@@ -273,9 +276,12 @@ class Sender:
 
     def _repeat(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        rows = [*self.rest(), *self._queue]
+        self._queue_missing([*self.rest(), *self._queue])
+        self._start(self.flight.end)
+
+    def _queue_missing(self, rows: list[Rows]) -> None:
+        """Have the queue be those of some rows that the stream does not turn out to hold."""
         left = self.recovery.resume(self._js, rows, self.recovery.ack_timeout)
         self._queue[:] = left
-        self._start(self.flight.end)
         if count_of(left) < count_of(rows):
             self.last_stored = clock.monotonic()

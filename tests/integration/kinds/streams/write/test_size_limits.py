@@ -64,8 +64,8 @@ def test_a_row_that_only_added_headers_make_too_large_is_not_dropped_but_set_asi
     said = sentence_of(lambda: write(nats_server, rows, stream=unique, deduplicate="false", badRows="drop"))
     assert said.startswith(
         f"InvalidRowError: a row on {unique}.x has {LIMIT} bytes of its own, and {added} bytes of headers are added to "
-        f"it, which is more than the stream's max_msg_size of {LIMIT} bytes; nothing is wrong with the row, so it is not "
-        "dropped; raise the limit, or set the option 'badRows' to stream"
+        f"it, which is more than the stream's max_msg_size of {LIMIT} bytes; nothing is wrong with the row, so it is "
+        "not dropped; raise the limit, or set the option 'badRows' to stream"
     )
     write(nats_server, rows, stream=unique, badRows="stream", badRowsStream=bad)
     assert (nats_py.stored_texts(unique), nats_py.held(bad)) == (["1", "2"], 1)

@@ -53,13 +53,13 @@ HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = bytecolumns.texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
-_FIRST_UNIT = bytecolumns.integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = bytecolumns.booleans(np.array([False, True]))
-_NEVER = bytecolumns.texts(["never"])[0]
+_NEVER, _ZERO = bytecolumns.texts(["never", "0"])
 _ON = bytecolumns.texts(["1", "true", "on"])
-_DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
-_UNITS = bytecolumns.texts(["", "ms", "s", "m", "h"])
-_SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # seconds of each unit, in the order of Go's texts: 1h0m0.5s
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
+_PARTS = "".join(f"(?:(?P<{unit}>{_NUMBER}) ?{unit})?" for unit in _UNITS)
+_DURATION = f"^(?:(?P<whole>[0-9]{{1,12}})|{_PARTS})$"
 _MAX_TTL = 100 * 365 * 86400  # seconds; servers cannot count times more than 292 years ahead
 _INCREMENT = r"^[+-]?[0-9]+$"
 _ID_LINE = re.compile(rb"(?<=\n)%b:[^\r\n]*" % MSG_ID.encode(), re.IGNORECASE)
@@ -364,23 +364,23 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
     """Return lifetimes as values of :data:`TTL`, in whole seconds, rounded down: the server counts no others (ADR-43).
 
     Args:
-        ttls: column of strings, each a number with the unit ``ms``, ``s``, ``m`` or ``h``, a whole number of seconds,
-            or ``never``; or of integers, in seconds. A null sets no lifetime.
+        ttls: column of strings, each a number with the unit ``ms``, ``s``, ``m`` or ``h`` or several of them as Go
+            writes them (``10m0s``), a whole number of seconds, or ``never``; or of integers, in seconds. A null sets
+            no lifetime.
     """
     text = ttls.cast(pa.string())
     never = pc.equal(text, _NEVER)
-    found = pc.extract_regex(text, _DURATION)
-    number, unit = found.flatten()
-    factor = _SECONDS[bytecolumns.values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST_UNIT))]
-    with np.errstate(invalid="ignore"):  # in rows without a number
-        seconds = np.floor(bytecolumns.floats_of(number.cast(pa.float64())) * factor)
-        wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
-    wrong |= bytecolumns.flags_of(found.is_null())
-    is_fraction = pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, "."))
-    wrong |= bytecolumns.flags_of(pc.fill_null(is_fraction, _FALSE))
+    parts = pc.extract_regex(text, _DURATION).flatten()
+    seconds = np.zeros(len(text))
+    for part, factor in zip(parts, (1.0, *_UNITS.values()), strict=True):
+        given = pc.fill_null(part, _NOTHING)
+        number = pc.if_else(pc.equal(given, _NOTHING), _ZERO, given).cast(pa.float64())
+        seconds += bytecolumns.floats_of(number) * factor
+    seconds = np.floor(seconds)
+    wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
     wrong &= ~bytecolumns.flags_of(pc.fill_null(never, _FALSE))
     rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
-    whole = bytecolumns.integers(np.where(wrong | np.isnan(seconds), 0, seconds).astype(np.int64)).cast(pa.string())
+    whole = bytecolumns.integers(np.where(wrong, 0, seconds).astype(np.int64)).cast(pa.string())
     return Encoded(pc.if_else(never, text, whole), _violation_of(text, wrong, rule))
 
 

@@ -43,6 +43,17 @@ def test_rows_expire_when_their_lifetime_ends(nats_server: Server, nats_py: Nats
     wait_until(lambda: nats_py.held(unique) == 5)
 
 
+def test_a_lifetime_may_be_as_other_programs_have_left_it_in_a_row(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """nats.go 1.55.0 stores `10m0s`, nats.js 3.4.0 `10m`, jnats 2.26.0 `600s`, nats-py 2.16.0 and async-nats `600`."""
+    nats_py.create_stream(unique, allow_msg_ttl=True)
+    lifetimes = ["10m0s", "10m", "600s", "600", "1h0m0.5s", "1h30m", "1.5s", "2m999ms"]
+    rows = table(subject=[f"{unique}.x"] * 8, payload=[b""] * 8, ttl=lifetimes)
+    write(nats_server, rows, stream=unique)
+    assert headers_of(nats_py, unique, TTL) == [[s] for s in ("600", "600", "600", "600", "3600", "5400", "1", "120")]
+
+
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
 def test_a_lifetime_may_be_a_number_of_seconds(
     nats_server: Server, nats_py: NatsPy, unique: str, kind: pa.DataType
@@ -53,7 +64,10 @@ def test_a_lifetime_may_be_a_number_of_seconds(
     assert headers_of(nats_py, unique, TTL) == [["3600"], None, ["60"]]
 
 
-@pytest.mark.parametrize("ttl", ["999ms", "0", "0s", "-1", "1d", "soon", "", "90.5", " 1s", "1s\r\n", "9e9", "876001h"])
+@pytest.mark.parametrize(
+    "ttl",
+    ["999ms", "0", "0s", "-1", "1d", "soon", "", "90.5", " 1s", "1s\r\n", "9e9", "876001h", "0m0s", "1m30", "1s1h", "h"],
+)
 def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent(
     nats_server: Server, nats_py: NatsPy, unique: str, ttl: str
 ) -> None:

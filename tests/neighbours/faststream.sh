@@ -1,0 +1,82 @@
+# FastStream 0.7.8, with its middleware for OpenTelemetry (opentelemetry-sdk 1.45.2)
+#
+# Guesses, before it ran:
+# 1. A dict is JSON with the header content-type application/json, a text text/plain, bytes none; each has correlation_id.
+# 2. `reply_to` is lost in a stream; a header of the program's is there as given.
+# 3. With the middleware there is `traceparent` (and `baggage` where there is one).
+# 4. A row of ours without content-type reaches a handler of a dict when it is JSON, and one of str when it is text.
+# 5. A handler of a pydantic model that a row does not fit: an error is logged, and the row is delivered again and again,
+#    since FastStream 0.6 on does not acknowledge it.
+. "$(dirname "$0")/with.sh"
+PACKAGES=('faststream[nats,otel]==0.7.8' nats-py==2.16.0 opentelemetry-sdk==1.45.2)
+
+ours stream S 's.>'
+python_with "${PACKAGES[@]}" <<'PY'
+import asyncio, os
+from faststream.nats import NatsBroker
+from faststream.nats.opentelemetry import NatsTelemetryMiddleware
+from opentelemetry.sdk.trace import TracerProvider
+
+async def publish(**options):
+    async with NatsBroker(os.environ["NATS_URL"], **options) as broker:
+        yield broker
+
+async def main():
+    async with NatsBroker(os.environ["NATS_URL"]) as broker:
+        for name, body in {"dict": {"a": 1}, "text": "hello", "bytes": b"hello", "number": 5}.items():
+            await broker.publish(body, f"s.{name}", stream="S", correlation_id="c")
+        await broker.publish({"a": 1}, "s.headers", stream="S", correlation_id="c", headers={"tenant": "eu"})
+    async with NatsBroker(os.environ["NATS_URL"], middlewares=[NatsTelemetryMiddleware(tracer_provider=TracerProvider())]) as broker:
+        await broker.publish({"a": 1}, "s.traced", stream="S", correlation_id="c")
+
+asyncio.run(main())
+PY
+say stream
+ours read stream=S
+
+ours stream T 't.>'
+ours write stream=T <<'ROWS'
+{"subject": "t.json", "payload": "{\"a\": 1}"}
+{"subject": "t.text", "payload": "hello"}
+{"subject": "t.typed", "payload": "hello", "headers": {"content-type": ["application/json"]}}
+ROWS
+say what it reads of ours
+python_with "${PACKAGES[@]}" <<'PY'
+import asyncio, logging, os
+from faststream.nats import JStream, NatsBroker
+
+logging.disable(logging.CRITICAL)
+seen = []
+done = asyncio.Event()
+broker = NatsBroker(os.environ["NATS_URL"])
+stream = JStream("T", declare=False)
+
+@broker.subscriber("t.json", stream=stream, durable="json", deliver_policy="all")
+async def on_dict(body: dict):
+    seen.append(("dict", body))
+
+@broker.subscriber("t.text", stream=stream, durable="text", deliver_policy="all")
+async def on_text(body: str):
+    seen.append(("text", body))
+
+@broker.subscriber("t.typed", stream=stream, durable="typed", deliver_policy="all")
+async def on_typed(body: dict):
+    seen.append(("typed", body))
+
+async def main():
+    await broker.start()
+    js = broker.config.broker_config.connection_state.stream
+    for _ in range(200):
+        if len(seen) >= 2:
+            break
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(2)
+    for name in ("json", "text", "typed"):
+        info = await js.consumer_info("T", name)
+        seen.append((name, "waiting", info.num_ack_pending, "redelivered", info.num_redelivered, "acknowledged up to", info.ack_floor.consumer_seq))
+    await broker.stop()
+    for each in sorted(map(str, seen)):
+        print(each)
+
+asyncio.run(main())
+PY

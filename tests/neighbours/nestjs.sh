@@ -1,0 +1,31 @@
+# NestJS: @nestjs/microservices, core, common 12.1.1
+#
+# Guesses, before it ran:
+# 1. `client.emit('o.x', {a: 1})` stores {"pattern":"o.x","data":{"a":1}} without headers: the program's object is in `data`.
+# 2. `client.send` stores {"pattern":…,"data":…,"id":…}; its reply subject is not in a stream's row.
+# 3. NatsRecordBuilder's headers are headers of the row.
+# 4. A row of ours with a JSON object reaches an event handler as it is; {"data": …, "id": …} is unwrapped; a text is
+#    an error of the log only (as seen before).
+. "$(dirname "$0")/with.sh"
+PACKAGES=(@nestjs/microservices@12.1.1 @nestjs/core@12.1.1 @nestjs/common@12.1.1 @nats-io/transport-node@3.4.0
+    reflect-metadata@0.2.2 rxjs@7.8.2)
+
+ours stream O 'o.>'
+node_with "${PACKAGES[@]}" <<'JS'
+import "reflect-metadata";
+import { ClientProxyFactory, Transport, NatsRecordBuilder } from "@nestjs/microservices";
+import { headers } from "@nats-io/transport-node";
+import { firstValueFrom, catchError, of, timeout } from "rxjs";
+const client = ClientProxyFactory.create({ transport: Transport.NATS, options: { servers: [process.env.NATS_URL] } });
+await client.connect();
+await firstValueFrom(client.emit("o.event", { a: 1 }), { defaultValue: null });
+const h = headers(); h.set("tenant", "eu");
+await firstValueFrom(client.emit("o.headers", new NatsRecordBuilder({ a: 2 }).setHeaders(h).build()), { defaultValue: null });
+await firstValueFrom(client.emit("o.text", "hello"), { defaultValue: null });
+await firstValueFrom(client.emit({ cmd: "x" }, { a: 3 }), { defaultValue: null });
+console.log("answer:", JSON.stringify(await firstValueFrom(client.send("o.request", { a: 4 }).pipe(timeout(3000), catchError((e) => of(String(e.message ?? e)))))));
+await client.close();
+process.exit(0);
+JS
+say stream
+ours read stream=O

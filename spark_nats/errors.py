@@ -110,7 +110,11 @@ class NatsConnectionError(NatsError, ConnectionError):
 
 
 class AuthorizationError(NatsConnectionError):
-    """The login failed: credentials or a certificate were refused, are of the wrong kind, or cannot be used here."""
+    """The login failed: credentials or a certificate were refused, are of the wrong kind, or cannot be used here.
+
+    It may pass (:attr:`transient` is ALWAYS) if a login was accepted and has ended since, such as that of an expired
+    user: whether credentials still log in, only another login shows.
+    """
 
 
 class InvalidCredentialsError(NatsConnectionError, ValueError):

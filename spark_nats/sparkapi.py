@@ -12,8 +12,12 @@ since  change
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -177,3 +181,24 @@ class RememberingReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Release the resources of the reader."""
         self._reader.stop()
+
+
+def stop_when_terminated() -> None:
+    """Have SIGTERM end this process, a stream reader's, by an exception, so that PySpark calls the reader's ``stop``.
+
+    At the end of a query Spark sends SIGTERM, twice, and no longer reads what the process writes to standard error
+    (seen in 4.3). So that the last lines of the log are seen, they go where those of Spark itself go, where the system
+    has ``/proc``. A handler of somebody else stays.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end_process)
+
+
+def _end_process(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # the second one
+    with contextlib.suppress(OSError):
+        spark = os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_APPEND)
+        os.dup2(spark, 2)
+        os.close(spark)
+    sys.exit(128 + number)

@@ -56,6 +56,7 @@ class Link:
         self._opening = options.opening() if options.opening and server.path is not None else None
         self._credentials = server.credentials or options.credentials
         self.closed = False
+        self._logged_in = False
         self.lame_duck = False
         self._tls_decided = False  # whether TLS has started, or will not be used
         self._subscriptions = Subscriptions()
@@ -104,6 +105,7 @@ class Link:
         mark = self._session.log_in(self._credentials.apply(hello, self.info))
         if not self._wait_for(mark, deadline):
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
+        self._logged_in = True
 
     def _await_greeting(self, deadline: float) -> None:
         doubt, hint = _DOUBT.format(port=self.server.port), Hint.TLS_FIRST
@@ -346,7 +348,8 @@ class Link:
             case ErrorKind.PERMISSIONS:
                 return PermissionsError(conditions.PERMISSION_MISSING(server=self.server, reason=shown), shown)
             case ErrorKind.AUTHORIZATION:
-                return AuthorizationError(conditions.CREDENTIALS_REFUSED(server=self.server, reason=shown))
+                condition = conditions.LOGIN_ENDED if self._logged_in else conditions.CREDENTIALS_REFUSED
+                return AuthorizationError(condition(server=self.server, reason=shown))
         transient = Transient.ALWAYS if error.kind.is_transient else Transient.NEVER
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 

@@ -21,6 +21,7 @@ from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
 from spark_nats.conditions.client import SERVER_SHUTTING_DOWN
 from spark_nats.errors import (
+    AuthorizationError,
     JetStreamError,
     JetStreamUnavailableError,
     NatsConnectionError,
@@ -58,9 +59,10 @@ class _Pool:
                     connection.flush(options.connect_timeout)
                 else:
                     connection.check()
-            except NatsError:
+            except NatsError as error:
                 connection.close()
-                avoid(connection.server)
+                if not isinstance(error, AuthorizationError):  # a login that has ended says nothing about the server
+                    avoid(connection.server)
                 self.forget(connection.server)
                 continue
             if not connection.lame_duck:

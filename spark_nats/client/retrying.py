@@ -123,13 +123,18 @@ def was_connected(error: NatsError) -> bool:
     """Return whether an error is a lost connection, not a failed attempt to connect or an overload of the server."""
     if isinstance(error, ServerError):
         return not error_kind(error.text).needs_backoff
-    return not isinstance(error, AuthorizationError) and not (isinstance(error, NatsConnectionError) and error.failures)
+    return not _is_refusal(error) and not (isinstance(error, NatsConnectionError) and error.failures)
 
 
 def _refusals_in(error: NatsError) -> set[str]:
     """Return the refusals of credentials in an error, as texts that name their servers."""
     failures = error.failures if isinstance(error, NatsConnectionError) else ()
-    return {str(each) for each in failures or (error,) if isinstance(each, AuthorizationError)}
+    return {str(each) for each in failures or (error,) if _is_refusal(each)}
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether a login was refused; one that was accepted and has ended since is a lost connection."""
+    return isinstance(error, AuthorizationError) and not error.may_pass(established=False)
 
 
 def retrying(

@@ -30,6 +30,10 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
         raise InvalidCredentialsError(conditions.AUTHORITIES_INVALID()) from None
+    if options.ca is not None:
+        # As the clients in Go trust what they are given, and the same on each Python: 3.13 changed both defaults.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an intermediate or the server's own certificate too
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # extensions that RFC 5280 demands may be missing
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # else a write could wait for a read
     if options.certificate is not None:

@@ -9,6 +9,7 @@ CREDENTIALS_REFUSED = Condition(
     Hint.CREDENTIALS,
     transient=Transient.ONCE_ESTABLISHED,
 )
+LOGIN_ENDED = passing("[NATS_LOGIN_ENDED] {server} has ended the login: {reason}", Hint.CREDENTIALS)
 TLS_NOT_OFFERED = Condition(
     "[NATS_TLS_NOT_OFFERED] does not offer TLS, but TLS is required; no credentials were sent", Hint.TLS
 )

@@ -74,6 +74,17 @@ def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYT
     return [part for part in parts if part]
 
 
+def last_of(pieces: Sequence[Piece], count: int) -> list[Piece]:
+    """Return the last ``count`` messages; all when there are fewer."""
+    found: list[Piece] = []
+    for piece in reversed(pieces):
+        if count <= 0:
+            break
+        found.append(piece if piece.messages <= count else piece.split([piece.messages - count])[1])
+        count -= piece.messages
+    return found[::-1]
+
+
 class Backlog:
     """Messages that were received and not released yet, numbered from 0; safe for several threads.
 

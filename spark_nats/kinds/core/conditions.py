@@ -6,6 +6,15 @@ RECEIVED_LOST = Condition(
     "[NATS_RECEIVED_LOST] {messages} messages of {subjects}, which a micro-batch was about to process when the query "
     "ended, were lost with the process that had received them"
 )
+LISTENING = Condition("[NATS_LISTENING] core NATS, {subjects}: listening since {since}, connections: {connections}")
+RECEIVED_DROPPED = Condition(
+    "[NATS_RECEIVED_DROPPED] core NATS, {subjects}: {messages} messages that were received before the query ended, and "
+    "that no micro-batch was to process yet, are dropped, {reason}"
+)
+RECEIVED_KEPT = Condition(
+    "[NATS_RECEIVED_KEPT] core NATS, {subjects}: {messages} messages that were received before the query ended, and "
+    "that no micro-batch was to process yet, are in the spool, for the next start"
+)
 SPOOL_DAMAGED = Condition(
     "[NATS_SPOOL_DAMAGED] messages {first} to {last} of {subjects} in epoch {epoch}, which a micro-batch was about to "
     "process when the query ended, are lost: {damage}"

@@ -23,8 +23,15 @@ from spark_nats.client.dialing import connect
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
 from spark_nats.errors import NatsError
-from spark_nats.kinds.core.backlog import Backlog, Piece, cut
-from spark_nats.kinds.core.conditions import OFFSET_NOT_OF_CORE, RECEIVED_LOST, SPOOL_DAMAGED
+from spark_nats.kinds.core.backlog import Backlog, Piece, cut, iso_time, last_of
+from spark_nats.kinds.core.conditions import (
+    LISTENING,
+    OFFSET_NOT_OF_CORE,
+    RECEIVED_DROPPED,
+    RECEIVED_KEPT,
+    RECEIVED_LOST,
+    SPOOL_DAMAGED,
+)
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
@@ -38,7 +45,7 @@ from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
-from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, stop_when_terminated
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +189,10 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._receivers: list[Receiver] = []
         self._spool: Spool | None = None
         self._epoch = ""
-        self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
+        self._earlier: dict[str, int] = {}  # how far the checkpoint has come in epochs before this one
+        self._noted: CoreOffset | None = None  # the last position that Spark has in its checkpoint, as far as is known
+        self._planned: CoreOffset | None = None  # the end of what is planned
+        self._kept: list[int] | None = None  # where the micro-batches end that the spool has of the epoch before
         self._pace = TriggerPacing(options)
         self._target: int | None = None  # where the query ends, if it is to end with what it had received at its start
         self._seen: int | None = None
@@ -200,12 +210,15 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._spool = Spool(options.spool_location)
             backlog = Backlog(options.max_buffered_bytes)
             queue = _queue_group(options, options.receivers)
+            stop_when_terminated()
             while len(self._receivers) < options.receivers:
                 start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
                 self._receivers.append(retrying(start, options.retries, what, established=False))
             self._epoch = clock.token(8)
             self._backlog = backlog
+            said = LISTENING(subjects=self._subjects, since=iso_time(clock.time()), connections=options.receivers)
+            logger.info(said.with_code)
         for receiver in self._receivers:
             receiver.check()
         return self._backlog
@@ -229,25 +242,26 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, ``start`` if none is due; a spool, if any, keeps the micro-batch."""
         backlog = self._receiving()
-        for loss in backlog.losses(",".join(self._options.subjects)):
-            logger.warning(loss.with_code)
-        begin = self._number(CoreOffset.from_json(start))
+        self._say_losses(backlog)
+        self._noted = at = CoreOffset.from_json(start)
+        begin = self._number(at)
         self._seen = end = backlog.end
+        if (kept := self._kept_after(at, look=self._kept is None)) is not None:
+            return self._plan(at.epoch, kept)
         if self._target is not None:
             end = min(end, self._target)
         if not isinstance(limit, ReadAllAvailable):
             if self._target is None and not backlog.is_half_full and end - begin < self._pace.min_new:
                 return start
-            if most := self._options.max_offsets:
-                end = min(end, begin + most)
-            if (most := self._options.max_bytes) and begin < end:
-                end = min(end, backlog.end_within(begin, most))
+            end = self._end_within_limits(backlog, begin, end)
         if end <= begin:
             return start  # byte-identical, because Spark compares text
-        self._pace.planned()
+        # Once more before the query leaves that epoch: its process may just have ended.
+        if (kept := self._kept_after(at, look=True)) is not None:
+            return self._plan(at.epoch, kept)
         if self._spool:
             self._spool.write(self._epoch, end, backlog.take(begin, end))
-        return CoreOffset(self._epoch, end)._asdict()
+        return self._plan(self._epoch, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the offset of all that was received at the last :meth:`latestOffset`, for progress; None before it."""
@@ -264,12 +278,13 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlog = self._receiving()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
         begin = self._number(first)
+        self._noted = last
         if last.epoch == self._epoch:
             pieces = backlog.take(begin, last.messages)
         elif first == last:
             pieces = []
         else:
-            self._earlier.add(last.epoch)
+            self._number(last)
             pieces = self._received_before(first.messages if first.epoch == last.epoch else 0, last)
         return [WireSlice.of(part) for part in cut(pieces, self._options.min_partitions)]
 
@@ -290,25 +305,96 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._spool:
             self._spool.remove(done.epoch, done.messages)
             if done.epoch == self._epoch:
-                for epoch in self._earlier:
+                for epoch, read in self._earlier.items():
+                    if late := [end - read for end in self._spool.ends(epoch) if end > read]:
+                        self._say_dropped(max(late), "since they came into the spool after the next start of the query")
                     self._spool.remove(epoch)
                 self._earlier.clear()
 
     def stop(self) -> None:
-        """Unsubscribe, receive what is in flight, and close the connections."""
+        """Unsubscribe, receive what is in flight, close the connections, and keep or count what nobody has read."""
         for receiver in self._receivers:
             receiver.close()
+        if self._backlog is None:
+            return
+        self._say_losses(self._backlog)
+        # Of two epochs, it is not known which one the next start finds in the checkpoint.
+        ends = {at.epoch: at for at in (self._noted, self._planned) if at is not None}
+        left = self._backlog.end - (ends[self._epoch].messages if self._epoch in ends else 0)
+        if left <= 0:
+            return
+        reason = "since the query had not begun" if self._spool else "since the query has no 'spoolLocation'"
+        if self._spool and ends:
+            try:
+                for at in ends.values():
+                    self._keep(self._spool, self._backlog, at)
+                logger.info(RECEIVED_KEPT(subjects=self._subjects, messages=left).with_code)
+                return
+            except NatsError as error:
+                reason = f"since {error}"
+        self._say_dropped(left, reason)
+
+    def _keep(self, spool: Spool, backlog: Backlog, at: CoreOffset) -> None:
+        """Put into the spool what was received and not planned, as micro-batches that follow a position in its epoch.
+
+        There the next start looks for them.
+        """
+        last = max([at.messages, *spool.ends(at.epoch)])  # a file after the position is one that Spark has not noted
+        begin = first = last if at.epoch == self._epoch else 0
+        while begin < backlog.end:
+            end = self._end_within_limits(backlog, begin, backlog.end)
+            spool.write(at.epoch, last + end - first, backlog.take(begin, end))
+            begin = end
+
+    @property
+    def _subjects(self) -> str:
+        return ",".join(self._options.subjects)
+
+    def _say_losses(self, backlog: Backlog) -> None:
+        for loss in backlog.losses(self._subjects):
+            logger.warning(loss.with_code)
+
+    def _say_dropped(self, messages: int, reason: str) -> None:
+        said = RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason)
+        logger.warning(said.with_code)
+
+    def _plan(self, epoch: str, messages: int) -> dict[str, Any]:
+        """Note the end of a micro-batch, and return it as an offset."""
+        self._pace.planned()
+        self._planned = CoreOffset(epoch, messages)
+        return self._planned._asdict()
+
+    def _end_within_limits(self, backlog: Backlog, begin: int, end: int) -> int:
+        """Return the end of a micro-batch that begins and may end there, within the options' limits."""
+        if most := self._options.max_offsets:
+            end = min(end, begin + most)
+        if (most := self._options.max_bytes) and begin < end:
+            end = min(end, backlog.end_within(begin, most))
+        return end
+
+    def _kept_after(self, at: CoreOffset, look: bool) -> int | None:
+        """Return the end of the first micro-batch that the spool has after a position in an earlier epoch.
+
+        ``look``: list the spool; else use the last list, since Spark asks many times a second.
+        """
+        if self._spool is None or at.epoch == self._epoch:
+            return None
+        if look or self._kept is None:
+            self._kept = self._spool.ends(at.epoch)
+        return min((end for end in self._kept if end > at.messages), default=None)
 
     def _number(self, offset: CoreOffset) -> int:
         """Return the number of messages before an offset; for one of another epoch, note that epoch and return 0."""
         if offset.epoch == self._epoch:
             return offset.messages
-        self._earlier.add(offset.epoch)
+        self._earlier[offset.epoch] = max(offset.messages, self._earlier.get(offset.epoch, 0))
         return 0
 
     def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
         """Return a micro-batch that an earlier process planned; empty if its loss is no error (``failOnDataLoss``)."""
-        subjects = ",".join(self._options.subjects)
+        if last.messages == begin:
+            return []  # of a query that ended in its first micro-batch, which has no messages
+        subjects = self._subjects
         rest = "what is published now"
         try:
             kept = self._spool.read(last.epoch, last.messages) if self._spool else None
@@ -318,7 +404,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint = f"put a sound copy of it there, or {GO_ON} {rest}"
         else:
             if kept is not None:
-                return kept
+                # It may begin earlier, if Spark did not note the one before.
+                return last_of(kept, last.messages - begin)
             what = RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"

@@ -3,7 +3,8 @@
 ``<location>/<epoch>/<number of the message after the micro-batch>.arrow`` holds the pieces as they were received, in an
 Arrow stream. A seal follows it, the line ``spark-nats spool 1 <bytes> <BLAKE2b>`` with the length of that stream in 20
 digits and its checksum, which shows whether a file was cut off or changed. Only the driver reads and writes here;
-executors get what they need with their partitions.
+executors get what they need with their partitions. Numbers begin with 1 in each epoch, and a file begins where the one
+before it ends.
 """
 
 from __future__ import annotations
@@ -59,12 +60,23 @@ class Spool:
         with self._errors("written"):
             self._fs.create_dir(f"{self._root}/{epoch}", recursive=True)
             digest, size = blake2b(digest_size=32), 0
-            with self._fs.open_output_stream(self._path(epoch, end)) as file:
+            draft = f"{self._root}/{epoch}/{end}.draft"  # Spark may end the process at any time
+            with self._fs.open_output_stream(draft) as file:
                 for part in _arrow_stream(pieces):
                     digest.update(part)
                     size += part.size
                     file.write(part)
                 file.write(b"spark-nats spool 1 %020d %b\n" % (size, digest.hexdigest().encode()))
+            self._fs.move(draft, self._path(epoch, end))
+
+    def ends(self, epoch: str) -> list[int]:
+        """Return where the micro-batches end that are kept of an epoch, in order.
+
+        Raises:
+            NatsError: they cannot be listed.
+        """
+        with self._errors("read"):
+            return sorted(self._files(epoch))
 
     def read(self, epoch: str, end: int) -> list[Piece] | None:
         """Return a micro-batch that was kept; None when there is none.
@@ -96,10 +108,14 @@ class Spool:
                 if self._fs.get_file_info(folder).type is fs.FileType.Directory:
                     self._fs.delete_dir(folder)
                 return
-            for file in self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-                stem = file.base_name.removesuffix(".arrow")
-                if stem.isdigit() and int(stem) <= before:
-                    self._fs.delete_file(file.path)
+            for end, path in self._files(epoch).items():
+                if end <= before:
+                    self._fs.delete_file(path)
+
+    def _files(self, epoch: str) -> dict[int, str]:
+        found = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{epoch}", allow_not_found=True))
+        stems = {file.base_name.removesuffix(".arrow"): file.path for file in found}
+        return {int(stem): path for stem, path in stems.items() if stem.isdigit()}
 
     def _path(self, epoch: str, end: int) -> str:
         return f"{self._root}/{epoch}/{end}.arrow"

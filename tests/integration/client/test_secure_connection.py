@@ -140,7 +140,7 @@ def test_a_revoked_user_is_told_the_servers_reason(server_factory: ServerFactory
     with connect(login) as connection:
         nothing = connection.subscribe("nothing")
         revoke(server, mode, user, tmp_path)
-        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Revoked$"):
+        with pytest.raises(AuthorizationError, match="has ended the login: User Authentication Revoked$"):
             connection.next(nothing, 60.0)
     with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation$") as raised:
         connect(login)

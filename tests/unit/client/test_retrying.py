@@ -34,9 +34,10 @@ OVERLOADED = ServerError("maximum connections exceeded", "maximum connections ex
 LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008, transient=ALWAYS)
 REFUSED = AuthorizationError("nats://one:4222 refused the credentials", transient=ONCE_ESTABLISHED)
 REFUSED_ELSEWHERE = AuthorizationError("nats://two:4222 refused the credentials", transient=ONCE_ESTABLISHED)
+ENDED = AuthorizationError("nats://one:4222 has ended the login: User Authentication Expired", transient=ALWAYS)
 OFF = JetStreamUnavailableError("JetStream does not answer", transient=ONCE_ESTABLISHED)
 
-PASSING = [LOST, UNREACHABLE, SILENT, OVERLOADED, LEADERLESS]
+PASSING = [LOST, ENDED, UNREACHABLE, SILENT, OVERLOADED, LEADERLESS]
 LASTING = [NatsConnectionError("does not offer TLS"), StreamNotFoundError("no stream", 404, 10059)]
 IF_KNOWN = [REFUSED, OFF]
 
@@ -168,6 +169,12 @@ def test_what_each_server_refuses_once_may_pass() -> None:
     assert tried(Action(REFUSED, REFUSED_ELSEWHERE, several(refused_too)), established=True) == 4
 
 
+def test_a_login_that_ends_is_no_refusal_however_often_it_does() -> None:
+    assert tried(Action(ENDED, ENDED, ENDED, REFUSED, ENDED), established=True) == 6
+    with pytest.raises(AuthorizationError, match="refused the credentials"):
+        tried(Action(ENDED, REFUSED, ENDED, REFUSED), established=True)
+
+
 def test_a_success_between_two_refusals_makes_the_second_one_the_first() -> None:
     retries, _ = waiting(established=True)
     for _ in range(3):
@@ -185,9 +192,10 @@ def waiting(established: bool = False, **changes: float | None) -> tuple[Retries
     return Retries(options, "reading S", established=established, sleep=waits.append), waits
 
 
-def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_double() -> None:
+@pytest.mark.parametrize("lost", [LOST, ENDED], ids=str)
+def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_double(lost: NatsError) -> None:
     retries, waits = waiting()
-    for error in [LOST, *[UNREACHABLE] * 7]:
+    for error in [lost, *[UNREACHABLE] * 7]:
         retries.failed(error)
     assert waits[0] == 0
     for wait, least, jitter in zip(

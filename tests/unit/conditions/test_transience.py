@@ -26,6 +26,7 @@ REASONS = {
             "CONNECTION_BROKE SERVER_CLOSED SERVER_SILENT PING_TIMEOUT CONNECTION_CLOSED SERVER_SHUTTING_DOWN "
             "TLS_FAILED PROXY_UNREACHABLE"
         ),
+        "a login that was accepted has ended; whether the credentials still log in, the next one shows": "LOGIN_ENDED",
         "a server that has much to do answers later": (
             "PROXY_TIMEOUT WEBSOCKET_TIMEOUT INFO_TIMEOUT TLS_TIMEOUT CONNECT_TIMEOUT SEND_TIMEOUT REQUEST_TIMEOUT "
             "IDS_NOT_SAID IDS_NOT_SAID_NOW BATCH_NOT_ANSWERED"

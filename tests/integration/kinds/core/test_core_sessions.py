@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.support import wait_for_subscriptions
-from tests.nats_py import NatsPy
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 from tests.spark_session import SparkApplication
 
@@ -150,3 +150,56 @@ def test_executors_need_nothing_of_the_drivers(
             nats_py.publish_each(unique, range(first, first + 10_000))
             script.say("go")
         assert script.hear() == "all"
+
+
+# Stops a query whose second micro-batch is an hour away, without a spool and with one, and starts the latter again.
+STOPPED = """
+import time
+
+url, subject, folder = arguments
+found = []
+
+def begin(interval, **options):
+    options |= {"servers": url, "subject": subject, "maxOffsetsPerTrigger": 4}
+    frame = spark.readStream.format("nats").options(**options).load()
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: found.extend(int(row.payload) for row in batch.collect()))
+        .option("checkpointLocation", f"{folder}/checkpoint{len(options)}").trigger(processingTime=interval).start()
+    )
+    while query.lastProgress is None:
+        assert query.exception() is None, query.exception()
+        time.sleep(0.1)
+    return query
+
+for options in ({}, {"spoolLocation": folder + "/spool"}):
+    query = begin("1 hour", **options)
+    say("listening")
+    hear()
+    query.stop()
+    hear()
+query = begin("0 seconds", **options)
+while len(found) < 10:
+    assert query.exception() is None, query.exception()
+    time.sleep(0.1)
+query.stop()
+say(found)
+"""
+
+
+@pytest.mark.long("spark_nats/kinds/core/*", "spark_nats/sparkapi.py")
+def test_spark_ends_a_query_and_what_nobody_had_read_is_counted_or_kept(
+    spark_application: SparkApplication, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    """Spark ends the process of a query by SIGTERM, and does not read what that writes then."""
+    with spark_application.run(STOPPED, nats_server.url, unique, str(tmp_path)) as script:
+        for spool in (False, True):
+            assert script.hear() == "listening"
+            nats_py.publish_each(unique, range(10))
+            script.say("stop")
+            if spool:
+                wait_until(lambda: sum(1 for _ in (tmp_path / "spool").glob("*/*.arrow")) == 3, timeout=60)
+            else:
+                said = f"[NATS_RECEIVED_DROPPED] core NATS, {unique}: 10 messages that were received before the query"
+                wait_until(lambda: said in spark_application.errors(), timeout=60)  # noqa: B023 - here only
+            script.say("go on")
+        assert script.hear() == str(list(range(10)))

@@ -400,10 +400,17 @@ class Here:
         latest = self.reader.reportLatestOffset()
         return int(latest["messages"]) if latest else 0
 
-    def micro_batch(self) -> list[int]:
+    @property
+    def own_messages(self) -> int:
+        """How many this process has received itself."""
+        assert self.reader._backlog is not None
+        return self.reader._backlog.end
+
+    def micro_batch(self, commits: bool = True) -> list[int]:
         start, self.offset = self.offset, self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = self.read(start, self.offset)
-        self.reader.commit(self.offset)
+        if commits:
+            self.reader.commit(self.offset)
         return [int(payload) for payload, _ in rows]
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[bytes, datetime]]:
@@ -435,12 +442,11 @@ def test_the_newest_messages_are_dropped_and_counted_when_too_many_wait(
     with here(nats_server.url, subject=unique, maxBufferedBytes="20000") as reader:
         nats_py.publish_each(unique, range(10_000))
         reader.reader.stop()  # all has been received then
-        with caplog.at_level(logging.WARNING):
-            rows = reader.micro_batch()
-            assert reader.micro_batch() == []
+        record = caplog.records[0]
+        rows = reader.micro_batch()
+        assert reader.micro_batch() == []
     assert 10 < len(rows) < 10_000
     assert rows == list(range(len(rows)))
-    (record,) = caplog.records
     assert re.fullmatch(
         r"\[NATS_MESSAGES_DROPPED\] "
         rf"core NATS, {unique}: {10_000 - len(rows)} messages since \S+ were dropped, because 20000 bytes were waiting "
@@ -765,3 +771,152 @@ def test_a_damaged_file_of_the_spool_is_data_loss(
         assert another.micro_batch() == [5]
         another.reader.commit(end)
     assert not file.exists()
+
+
+# What was received and no micro-batch was to process yet
+
+
+def test_what_nobody_had_read_when_the_query_ended_is_counted(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with here(nats_server.url, subject=unique, maxOffsetsPerTrigger="4") as reader:
+        nats_py.publish_each(unique, range(10))
+        wait_until(lambda: reader.received == 10)
+        assert reader.micro_batch() == [0, 1, 2, 3]
+        caplog.clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"[NATS_RECEIVED_DROPPED] core NATS, {unique}: 6 messages that were received before the query ended, and that "
+        "no micro-batch was to process yet, are dropped, since the query has no 'spoolLocation'"
+    ]
+
+
+def test_a_query_that_has_read_all_says_nothing_when_it_ends(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    for options in ({}, {"spoolLocation": str(tmp_path)}):
+        with caplog.at_level(logging.INFO), here(nats_server.url, subject=unique, **options) as reader:
+            nats_py.publish_each(unique, range(2))
+            wait_until(lambda: reader.received == 2)
+            assert reader.micro_batch() == [0, 1]
+            caplog.clear()
+        assert not caplog.records
+
+
+@pytest.mark.promise("exactly-once#core-to-spark")
+def test_what_nobody_had_read_is_read_from_the_spool_by_the_next_start(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"subject": unique, "spoolLocation": str(tmp_path), "maxOffsetsPerTrigger": "4"}
+    with caplog.at_level(logging.INFO), here(nats_server.url, **options) as reader:
+        nats_py.publish_each(unique, range(10))
+        wait_until(lambda: reader.own_messages == 10)
+        assert reader.micro_batch() == [0, 1, 2, 3]
+        offset = reader.offset
+        caplog.clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"[NATS_RECEIVED_KEPT] core NATS, {unique}: 6 messages that were received before the query ended, and that no "
+        "micro-batch was to process yet, are in the spool, for the next start"
+    ]
+    with here(nats_server.url, **options) as second:
+        second.offset = offset
+        nats_py.publish_each(unique, range(10, 15))
+        wait_until(lambda: second.own_messages == 5)
+        assert second.micro_batch() == [4, 5, 6, 7]
+        offset = second.offset
+    with here(nats_server.url, **options) as third:  # reads what two before it have left
+        third.offset = offset
+        nats_py.publish_each(unique, range(15, 16))
+        wait_until(lambda: third.own_messages == 1)
+        assert [third.micro_batch() for _ in range(5)] == [[8, 9], [10, 11, 12, 13], [14], [15], []]
+        nats_py.publish_each(unique, range(16, 17))
+        wait_until(lambda: third.own_messages == 2)
+        assert third.micro_batch() == [16]
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_micro_batch_that_spark_has_not_noted_is_kept_in_either_epoch(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    """The process may end while Spark writes the first offset of an epoch into the checkpoint, before it or after."""
+    options = {"subject": unique, "spoolLocation": str(tmp_path)}
+    with here(nats_server.url, **options) as first:
+        nats_py.publish_each(unique, range(2))
+        wait_until(lambda: first.received == 2)
+        assert first.micro_batch() == [0, 1]
+        before = first.offset
+    with here(nats_server.url, **options) as second:
+        nats_py.publish_each(unique, range(2, 4))
+        wait_until(lambda: second.own_messages == 2)
+        planned = second.reader.latestOffset(before, ReadAllAvailable())
+        nats_py.publish_each(unique, range(4, 6))
+        wait_until(lambda: second.own_messages == 4)
+    for begin, replayed in ((before, []), (planned, [2, 3])):
+        with here(nats_server.url, **options) as reader:
+            if replayed:
+                assert [int(payload) for payload, _ in reader.read(before, planned)] == replayed
+            reader.offset = begin
+            rows = [row for _ in range(3) for row in reader.micro_batch(commits=False)]
+            assert replayed + rows == [2, 3, 4, 5]
+
+
+def test_a_file_of_the_spool_that_begins_before_the_checkpoint_gives_only_what_follows_it(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    options = {"subject": unique, "spoolLocation": str(tmp_path)}
+    with here(nats_server.url, **options) as reader:
+        nats_py.publish_each(unique, range(2))
+        wait_until(lambda: reader.received == 2)  # as a plan that Spark has not noted
+        nats_py.publish_each(unique, range(2, 5))
+        wait_until(lambda: reader.own_messages == 5)
+        all_of_them = reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+    with here(nats_server.url, **options) as another:
+        between = {**all_of_them, "messages": 3}
+        assert [int(payload) for payload, _ in another.read(between, all_of_them)] == [3, 4]
+
+
+def test_what_comes_into_the_spool_late_is_read_before_what_is_published_since(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    """Spark does not wait for the end of a query's process when it starts the query again."""
+    options = {"subject": unique, "spoolLocation": str(tmp_path)}
+    with here(nats_server.url, **options) as second:
+        with here(nats_server.url, **options) as first:
+            nats_py.publish_each(unique, range(1))
+            wait_until(lambda: first.received == 1)
+            assert first.micro_batch() == [0]
+            second.offset = first.offset
+            wait_until(lambda: second.own_messages == 1)
+            second.reader._backlog.take(0, 1)
+            nats_py.publish_each(unique, range(1, 2))
+            wait_until(lambda: first.received == 2)
+            second.reader._kept = []  # it has looked
+        assert second.micro_batch() == [1]
+        assert second.micro_batch() == [0, 1]  # its own subscription, which began before
+
+
+def test_a_query_that_ended_in_its_first_micro_batch_starts_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its first one is empty: nothing was lost."""
+    for options in ({}, {"spoolLocation": str(tmp_path)}):
+        ended = Here(nats_server.url, subject=unique, **options)
+        planned = ended.offset
+        ended.reader.stop()
+        with here(nats_server.url, subject=unique, **options) as reader:
+            assert reader.read(reader.reader.initialOffset(), planned) == []
+            reader.offset = planned
+            nats_py.publish_each(unique, range(2))
+            wait_until(lambda: reader.received == 2)
+            assert reader.micro_batch() == [0, 1]
+    assert not caplog.records
+
+
+def test_the_log_says_when_a_query_has_begun_to_listen(
+    nats_server: Server, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), here(nats_server.url, subject=unique, receivers="2"):
+        assert subscribed(nats_server, unique) == 2
+        (record,) = caplog.records
+    assert re.fullmatch(
+        rf"\[NATS_LISTENING\] core NATS, {unique}: listening since \S+\+00:00, connections: 2", record.getMessage()
+    )

@@ -1,0 +1,78 @@
+"""A login that ends, as that of a user with a short lifetime, is no refusal: another one follows at once."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import pytest
+
+from spark_nats.client.pool import leased
+from spark_nats.errors import AuthorizationError
+from spark_nats.kinds.core.backlog import Backlog
+from spark_nats.kinds.core.receiver import Receiver
+from spark_nats.options import connection_options
+from tests.auth_callout import AuthCallout
+from tests.connections import retries_for
+from tests.integration.support import wait_for_subscriptions
+from tests.nats_py import wait_until
+from tests.servers import ServerFactory
+
+NEVER_WAITS = retries_for(wait=3600.0)  # who waits before an attempt does not come back within any test
+
+
+def test_a_core_query_listens_again_at_once_when_its_user_has_expired(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    callout = AuthCallout()
+    server = server_factory(callout.config)
+    lifetimes = chain([3.0], repeat(600.0))
+    with callout.answering(server, lambda _: next(lifetimes)) as client:
+        backlog = Backlog(1 << 20)
+        login = connection_options(servers=server.url, user="ann", password="annsOwn")
+        receiver = Receiver(login, NEVER_WAITS, ["a"], None, backlog)
+        client.publish("a", b"before")
+        wait_until(lambda: backlog.end == 1)
+        wait_until(lambda: "NATS_GOES_ON" in caplog.text)
+        wait_for_subscriptions(server, "a")
+        client.publish("a", b"after")
+        wait_until(lambda: backlog.end == 2)
+        receiver.close()
+        receiver.check()
+    assert "has ended the login: User Authentication Expired" in caplog.text
+    (missed,) = backlog.losses("a")
+    assert missed.condition == "NATS_MESSAGES_MISSED"
+
+
+def test_a_task_logs_in_again_at_once_when_its_user_has_expired(server_factory: ServerFactory) -> None:
+    callout = AuthCallout()
+    server = server_factory(callout.config)
+    lifetimes = chain([2.0], repeat(600.0))
+    login = connection_options(servers=server.url, user="ann", password="annsOwn")
+    with callout.answering(server, lambda _: next(lifetimes)), leased(login, NEVER_WAITS, "asking") as lease:
+
+        def asks_over_another_connection() -> bool:
+            lease.ask(lambda connection: connection.flush())
+            return lease.reconnects == 1
+
+        wait_until(asks_over_another_connection)
+        lease.connection.close()
+
+
+def test_a_user_that_expires_and_is_refused_then_ends_the_receiver(server_factory: ServerFactory) -> None:
+    callout = AuthCallout()
+    server = server_factory(callout.config)
+    lifetimes = chain([2.0], repeat(None))
+    login = connection_options(servers=server.url, user="ann", password="annsOwn")
+    with callout.answering(server, lambda _: next(lifetimes)):
+        receiver = Receiver(login, retries_for(wait=0.02), ["a"], None, Backlog(1 << 20))
+
+        def refusal() -> str:
+            try:
+                receiver.check()
+            except AuthorizationError as error:
+                return str(error)
+            return ""
+
+        assert "refused the credentials: Authorization Violation" in wait_until(refusal)
+        receiver.close()
+    assert sum(1 for _ in range(3) if next(lifetimes) is None) == 3

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import itertools
 import os
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: the arguments cannot be parsed (status 2), or ask for help or the version.
     """
+    _make_output_safe()
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
@@ -43,12 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NatsError as error:
         print(f"spark-nats: {error.with_code()}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
-    except BrokenPipeError:  # the reader of the output has closed it
+    except OSError as error:  # the output cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports an error when it exits
+        if not isinstance(error, BrokenPipeError):  # the reader has closed it, and knows
+            print(f"spark-nats: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("spark-nats: interrupted", file=sys.stderr)
         return 130
+
+
+def _make_output_safe() -> None:
+    """Let whatever is printed be printable: where standard output is closed, and where it takes ASCII only."""
+    if sys.stdout is None:  # the shell's >&-
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 # Each command imports what is slow to import when it runs, so that --help is fast.

@@ -43,8 +43,8 @@ MAX_SAMPLES = 10
 MAX_PAUSE = 60.0
 """Maximum seconds between two micro-batches of a busy query; after a longer pause, the query counts as idle."""
 
-Key = tuple[int, str]
-"""A stream of a query: the index of the source among the query's sources, and the stream's name."""
+Key = tuple[int | str, str]
+"""A stream of a query: the index of the source among the query's sources, or its name, and the stream's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class StreamLag:
             when that is unknown.
         max_age: seconds for which the stream keeps messages; None without such a limit, or when the server was not
             asked.
-        source: the index of the source that reads the stream, among the query's sources.
+        source: the index of the source that reads the stream, among the query's sources; its name where it has one and
+            the lag is that of a checkpoint.
     """
 
     stream: str
@@ -83,7 +84,7 @@ class StreamLag:
     problem: str = ""
     waits_for: int | None = None
     max_age: float | None = None
-    source: int = 0
+    source: int | str = 0
 
     def nears_max_age(self, at: datetime) -> bool:
         """Return whether, at a given time, the oldest unread message is older than half of ``max_age``."""
@@ -228,7 +229,8 @@ def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options
     """
     last = samples[-1]
     least = options.given.get("minOffsetsPerTrigger") if options else None
-    streams = tuple(_lag(key, samples, last.waits_for.get(key, least)) for key in sorted(last.positions))
+    keys = sorted(last.positions, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
+    streams = tuple(_lag(key, samples, last.waits_for.get(key, least)) for key in keys)
     at = last.ended
     if options is not None:
         streams = _asked(options, last.positions, streams)

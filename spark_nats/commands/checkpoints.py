@@ -1,14 +1,16 @@
 """A query's position from its checkpoint: Spark's logs of planned and of finished micro-batches.
 
-``offsets/<n>`` has the end of micro-batch n: two lines of Spark's own, then a line of JSON for each source.
-``commits/<n>`` exists when micro-batch n has ended. Nothing here writes to the checkpoint.
+``offsets/<n>`` has the end of micro-batch n: two lines of Spark's own, then a line of JSON for each use of a source. In
+Spark's second format, ``v2``, which Spark 4.2 has brought, there is a line for each source, in any order, with the
+source's number or name before the JSON. ``commits/<n>`` exists when micro-batch n has ended. Nothing here writes to the
+checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -26,8 +28,18 @@ class Planned(NamedTuple):
     """A micro-batch as it was planned."""
 
     began: float  # when, in seconds since 1970
-    entries: dict[Key, OffsetEntry]  # what it has of each stream
-    reads_nats: bool  # whether the query reads streams of NATS; there may be none yet
+    offsets: dict[int | str, QueryOffset | None]  # by the source's number or name; None of a source that is not ours
+    are_uses: bool  # whether a number is that of a use of a source: a DataFrame that is used twice has two
+
+    @property
+    def reads_nats(self) -> bool:
+        """Whether the query reads streams of NATS; there may be none yet."""
+        return any(offset is not None for offset in self.offsets.values())
+
+    def entries(self, sources: Mapping[int | str, int | str]) -> dict[Key, OffsetEntry]:
+        """Return what it has of each stream of these sources, which are given new numbers."""
+        ours = ((number, self.offsets.get(source) or {}) for source, number in sources.items())
+        return {(number, name): entry for number, offset in ours for name, entry in offset.items()}
 
 
 class Checkpoint(NamedTuple):
@@ -52,21 +64,24 @@ def read_checkpoint(location: str) -> Checkpoint:
     files = _Files(location)
     planned, ended = files.numbers("offsets"), files.numbers("commits")
     if not planned:
-        raise NatsError(conditions.NO_CHECKPOINT(location=location))
+        raise NatsError(conditions.NO_CHECKPOINT(location=files.location))
     batch = max(ended, default=-1)
     under_way = files.planned(batch + 1) if batch + 1 in planned else None
     known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
-    samples = [_sample(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
+    sources = _sources([*known.values(), *([under_way] if under_way else [])])
+    entries = {n: each.entries(sources) for n, each in known.items()}
+    samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), files.ended(n)) for n, each in known.items()]
     if not samples and under_way is not None:
-        start = {key: start_of(part, None) for key, part in under_way.entries.items()}
-        ends = {key: part.end for key, part in under_way.entries.items()}
+        begun = under_way.entries(sources)
+        start = {key: start_of(part, None) for key, part in begun.items()}
+        ends = {key: part.end for key, part in begun.items()}
         positions = {key: _beginning(end, start[key]) for key, end in ends.items()}
         samples = [LagSample(under_way.began, under_way.began, start, positions, {})]
     if not samples or (ended and batch not in known):
-        raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=location, batch=batch))
+        raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=files.location, batch=batch))
     last = known.get(batch, under_way)
     if last is None or not last.reads_nats:
-        raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
+        raise NatsError(NOT_BEHIND(query=f"of {files.location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 
@@ -78,11 +93,47 @@ def _beginning(end: Position, start: int) -> Position:
     return Position(end.created, start, time, end.earliest, end.latest)
 
 
-def _sample(planned: Planned, before: Planned | None, ended: float) -> LagSample:
-    begins = {key: entry.end for key, entry in before.entries.items()} if before else {}
-    starts = {key: start_of(entry, begins.get(key)) for key, entry in planned.entries.items()}
-    positions = {key: entry.end for key, entry in planned.entries.items()}
-    return LagSample(planned.began, max(planned.began, ended), starts, positions, {})
+def _sample(
+    began: float, entries: Mapping[Key, OffsetEntry], before: Mapping[Key, OffsetEntry], ended: float
+) -> LagSample:
+    starts = {key: start_of(entry, before[key].end if key in before else None) for key, entry in entries.items()}
+    positions = {key: entry.end for key, entry in entries.items()}
+    return LagSample(began, max(began, ended), starts, positions, {})
+
+
+def _sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:
+    """Return the sources, with the numbers that a query's progress gives them; a name stays.
+
+    Uses whose offsets were always the same are one source. Two sources may look like that too: then they are at the
+    same place of the same streams, so one of them says it all.
+    """
+    if not plans:
+        return {}
+
+    def same(one: int | str, other: int | str) -> bool:
+        offsets = [(plan.offsets.get(one), plan.offsets.get(other)) for plan in plans if plan.are_uses]
+        return bool(offsets) and all(mine is not None and mine == others for mine, others in offsets)
+
+    found = list(plans[-1].offsets)
+    kept = [each for i, each in enumerate(found) if not any(same(each, before) for before in found[:i])]
+    if any(isinstance(each, str) for each in kept):
+        return {each: str(each) for each in kept}
+    return {each: i for i, each in enumerate(sorted(kept))}
+
+
+def _named(line: str) -> tuple[int | str, str]:
+    """Split a line of the second format; raise ValueError for another one."""
+    source, colon, offset = line.partition(":")
+    if not colon or not re.fullmatch("[A-Za-z0-9_]+", source):
+        raise ValueError("a line without the source's number or name")
+    return (int(source) if source.isascii() and source.isdigit() else source), offset
+
+
+def _without_secrets(location: str) -> str:
+    """Return a URI as it may be shown: ``s3://`` can have a key before the host, and others in its query."""
+    if "://" not in location:
+        return location
+    return re.sub(r"(//[^/:@]*:)[^/]*@|\?.*", lambda found: f"{found[1]}…@" if found[1] else "?…", location)
 
 
 class _Files:
@@ -91,14 +142,14 @@ class _Files:
     def __init__(self, location: str) -> None:
         from pyarrow import fs
 
-        self._location = location
-        location = re.sub("^file:/+", "/", location)  # as Hadoop writes it
-        if "://" not in location:
-            location = str(Path(location).expanduser().absolute())
+        self._uri, self.location = location, _without_secrets(location)
         with self._errors():
+            location = re.sub("^file:/+", "/", location)  # as Hadoop writes it
+            if "://" not in location:
+                location = str(Path(location).expanduser().absolute())
             self._fs, self._root = fs.FileSystem.from_uri(location)
             if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
-                raise NatsError(conditions.CHECKPOINT_NO_DIRECTORY(location=self._location))
+                raise NatsError(conditions.CHECKPOINT_NO_DIRECTORY(location=self.location))
 
     def numbers(self, log: str) -> set[int]:
         """Return the numbers of the micro-batches in a log."""
@@ -112,15 +163,17 @@ class _Files:
         """Return a micro-batch from the log of offsets."""
         lines = self._text(f"offsets/{number}").split("\n")
         try:
-            if lines[0] != "v1":
-                raise NatsError(conditions.CHECKPOINT_VERSION(location=self._location, version=lines[0][:20]))
+            if lines[0] not in ("v1", "v2"):
+                raise NatsError(conditions.CHECKPOINT_VERSION(location=self.location, version=lines[0][:20]))
             began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
             datetime.fromtimestamp(began, UTC)
+            are_uses = lines[0] == "v1"
+            of_sources = [(i, line) for i, line in enumerate(lines[2:])] if are_uses else map(_named, lines[2:])
+            texts = dict(of_sources)
         except (IndexError, ValueError, OverflowError, OSError):
-            raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self._location)) from None
-        offsets = [self._offset(number, i, line) for i, line in enumerate(lines[2:], 3)]
-        entries = {(i, name): entry for i, offset in enumerate(offsets) for name, entry in (offset or {}).items()}
-        return Planned(began, entries, any(offset is not None for offset in offsets))
+            raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self.location)) from None
+        offsets = {source: self._offset(number, i, line) for i, (source, line) in enumerate(texts.items(), 3)}
+        return Planned(began, offsets, are_uses)
 
     def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
         """Return the offset on a line; None when it is another source's."""
@@ -136,7 +189,7 @@ class _Files:
             raise self._damaged(number, str(error)) from None
 
     def _damaged(self, number: int, why: str) -> NatsError:
-        return NatsError(conditions.CHECKPOINT_DAMAGED(batch=number, location=self._location, reason=why))
+        return NatsError(conditions.CHECKPOINT_DAMAGED(batch=number, location=self.location, reason=why))
 
     def ended(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970; 0 when the file system does not say."""
@@ -159,6 +212,9 @@ class _Files:
         """Turn errors of the file system, raised by the operating system or PyArrow, into errors of this checkpoint."""
         try:
             yield
-        except (OSError, ValueError, NotImplementedError) as error:
+        except (OSError, ValueError, RuntimeError, NotImplementedError) as error:  # RuntimeError: a user without a home
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise NatsError(conditions.CHECKPOINT_UNREADABLE(location=self._location, reason=reason)) from None
+        else:
+            return
+        reason = reason.replace(self._uri, self.location)
+        raise NatsError(conditions.CHECKPOINT_UNREADABLE(location=self.location, reason=reason))

@@ -66,7 +66,7 @@ def show(found: Found, console: Console) -> None:
 def _row(lag: StreamLag, now: float) -> tuple[str, ...]:
     oldest = f"{time_shown(lag.oldest)}, {seconds_shown(now - lag.oldest.timestamp())} ago" if lag.oldest else ""
     return (
-        lag.stream,
+        lag.stream if isinstance(lag.source, int) else f"{lag.stream} ({lag.source})",
         f"{lag.next - 1:,}",
         f"{lag.end - 1:,}",
         f"{lag.behind:,}",

@@ -93,6 +93,11 @@ class StreamInfo:
         return None if age is None else age / 1e9
 
     @property
+    def max_message_size(self) -> int | None:
+        """Most bytes of headers and payload together of a message; None where the stream sets no limit."""
+        return positive_at(self.config, "max_msg_size")
+
+    @property
     def max_consumers(self) -> int | None:
         """How many consumers the stream may have; None where it sets no limit."""
         return positive_at(self.config, "max_consumers")

@@ -51,7 +51,7 @@ class Putting:
         It returns when the stream has acknowledged everything, and the chunks that were replaced are purged.
 
         Raises:
-            InvalidRowError: the description is larger than the server accepts.
+            InvalidRowError: the description is larger than the server or the store accepts.
             PublishError: the stream refuses the object.
             NatsError: the connection failed, or the store is missing or unavailable.
         """
@@ -60,7 +60,9 @@ class Putting:
         if self._info.deleted and (former is None or former.deleted):
             self._purge(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
-        room = js.connection.info.max_payload or wire.CHUNK_BYTES
+        room, whose = js.connection.info.max_payload or wire.CHUNK_BYTES, "the server's max_payload"
+        if (most := self._state.max_message_size) is not None and most < room:
+            room, whose = most, "the object store's max_msg_size"
         guard = {EXPECTED_STREAM: self._stream} if names_its_stream(self._state, js.connection) else {}
         header = encode_block(guard)
         size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
@@ -71,7 +73,7 @@ class Putting:
         description = wire.encode_description(described, self._store, size)
         rollup = encode_block({**guard, ROLLUP: OF_SUBJECT})
         if (taken := len(rollup) + len(description)) > room:
-            problem = f"its description and headers take {taken} bytes, and the server's max_payload is {room}"
+            problem = f"its description and headers take {taken} bytes, and {whose} is {room}"
             raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
         self._stale.add(nuid)
         subject = wire.chunk_subject(self._store, nuid)

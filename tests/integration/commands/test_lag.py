@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 import spark_nats
@@ -28,16 +29,24 @@ KEY = StructType().add("key", StringType())
 
 
 def write_checkpoint(
-    folder: Path, *offsets: dict[str, Any], ended: int | None = None, version: str = "v1", began: float | None = None
+    folder: Path,
+    *offsets: dict[str, Any] | list[str],
+    ended: int | None = None,
+    version: str = "v1",
+    began: float | None = None,
 ) -> Path:
-    """A checkpoint as Spark 4.3 writes it: micro-batches with these ends, of which so many have ended."""
+    """A checkpoint as Spark 4.3 writes it: micro-batches with these ends, of which so many have ended.
+
+    An end is an offset, or the lines of several sources.
+    """
     for log in ("offsets", "commits"):
         (folder / log).mkdir(parents=True)
     (folder / "metadata").write_text('{"id":"86cc2d8b-88d3-48b9-9936-f6a0f4dd2f5e"}')
     for i, offset in enumerate(offsets):
         at = int(((time.time() if began is None else began) - len(offsets) + i) * 1000)
         (folder / f"offsets/{i}").write_text(
-            f'{version}\n{{"batchWatermarkMs":0,"batchTimestampMs":{at},"conf":{{}}}}\n{json.dumps(offset)}'
+            f'{version}\n{{"batchWatermarkMs":0,"batchTimestampMs":{at},"conf":{{}}}}\n'
+            + "\n".join([json.dumps(offset)] if isinstance(offset, dict) else offset)
         )
         (folder / f"offsets/.{i}.crc").write_bytes(b"crc")
         if i < (len(offsets) if ended is None else ended):
@@ -116,6 +125,52 @@ def test_the_lag_of_a_query_is_known_while_it_runs_and_from_its_checkpoint(
     assert "last ended  micro-batch 3" in shown
     (row,) = [line.split() for line in shown.splitlines() if line.startswith(unique)]
     assert row[1:4] == ["100", "110", "10"]
+
+
+@pytest.mark.long("spark_nats/commands/checkpoints.py", "spark_nats/lag.py")
+def test_a_checkpoint_says_of_each_source_what_the_progress_says(
+    spark: SparkSession,
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With Spark's second format of offsets, which sources with names have, and where a DataFrame is used twice."""
+    names = {"payments": f"{unique}_P", "orders": f"{unique}_O"}
+    for stream in names.values():
+        nats_py.create_stream(stream)
+        nats_py.store(f"{stream}.x", [b"x"] * 20)
+
+    def frame(stream: str, name: str = "") -> DataFrame:
+        reader = spark.readStream.name(name) if name else spark.readStream
+        return nats(reader, nats_server, stream=stream, startingOffsets="earliest").load()
+
+    def progress_of(rows: DataFrame, folder: str) -> dict[str, int]:
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / folder))
+        with running(writer.trigger(availableNow=True).start()) as query:
+            assert query.awaitTermination(60)
+            for stream in names.values():
+                nats_py.store(f"{stream}.x", [b"x"] * 5)
+            now = spark_nats.progress(query, {"servers": nats_server.url})
+            assert now is not None
+            return {f'source="{each.source}",stream="{each.stream}"': each.behind for each in now.streams}
+
+    once = frame(names["orders"])
+    told = progress_of(once.union(once), "twice")
+    assert {of: int(behind) for of, behind in gauges(nats_server, tmp_path / "twice", capsys).items()} == told
+    assert list(told.values()) == [5]
+
+    spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    try:
+        rows = frame(names["payments"], "payments").union(frame(names["orders"], "orders"))
+        told = progress_of(rows, "named")
+    finally:
+        spark.conf.unset("spark.sql.streaming.queryEvolution.enableSourceEvolution")
+    assert (tmp_path / "named/offsets/0").read_text().startswith("v2\n")
+    named = {f'source="{name}",stream="{stream}"': "5" for name, stream in sorted(names.items())}
+    assert gauges(nats_server, tmp_path / "named", capsys) == named
+    assert sorted(told.values()) == [5, 5]
 
 
 # From a checkpoint
@@ -238,6 +293,69 @@ def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
     assert line.endswith(" s old, and the stream removes messages after 60 s (max_age)")
 
 
+def gauges(server: Server, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """What `spark-nats lag --prometheus` says of how much is to be read, by the labels of source and stream."""
+    assert main(["lag", "--checkpoint", str(checkpoint), "--servers", server.url, "--prometheus"]) == 0
+    lines = re.findall(r'lag_messages\{query="[^"]*",(.*?)\} (\d+)', capsys.readouterr().out)
+    return dict(lines)
+
+
+def test_the_second_format_of_offsets_has_a_line_for_each_source_in_any_order(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Spark 4.2 and 4.3 write it with `spark.sql.streaming.offsetLog.formatVersion` 2, or where sources have names.
+
+    The commits of a query with state have a second format too.
+    """
+    streams = [f"{unique}_{letter}" for letter in "ABCDEFGHIJK"]
+    for stream in streams:
+        nats_py.create_stream(stream)
+        nats_py.store(f"{stream}.x", [b"x"] * 20)
+    ends = {stream: json.dumps(position(nats_py, stream, 10 + i)) for i, stream in enumerate(streams)}
+    first, second = streams[:2]
+
+    numbered = [f"{i}:{ends[stream]}" for i, stream in enumerate(streams)][::-1]
+    checkpoint = write_checkpoint(tmp_path / "numbered", numbered, numbered, version="v2")
+    (checkpoint / "commits/1").write_text('v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["fbfe"]]}}')
+    found = gauges(nats_server, checkpoint, capsys)
+    assert list(found.items()) == [(f'source="{i}",stream="{stream}"', str(11 - i)) for i, stream in enumerate(streams)]
+
+    named = [f"payments:{ends[second]}", f"orders:{ends[first]}"]
+    checkpoint = write_checkpoint(tmp_path / "named", named, version="v2")
+    assert gauges(nats_server, checkpoint, capsys) == {
+        f'source="orders",stream="{first}"': "11",
+        f'source="payments",stream="{second}"': "10",
+    }
+    assert main(["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url]) == 0
+    assert f"\n{first} (orders) " in capsys.readouterr().out
+
+    others = [f"1:{ends[first]}", "0:10"]  # a rate, and a stream
+    checkpoint = write_checkpoint(tmp_path / "others", others, version="v2")
+    assert gauges(nats_server, checkpoint, capsys) == {f'source="1",stream="{first}"': "11"}
+
+
+def test_a_stream_that_is_read_for_two_uses_counts_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `s.union(s)`: Spark writes a line for each use; in its second format one, with the number of the last use."""
+    for stream in (unique, f"{unique}_OTHER"):
+        nats_py.create_stream(stream)
+        nats_py.store(f"{stream}.x", [b"x"] * 20)
+    at, later = (json.dumps(position(nats_py, unique, following)) for following in (11, 16))
+    other = json.dumps(position(nats_py, f"{unique}_OTHER", 1))
+    once = {f'source="0",stream="{unique}"': "5"}
+
+    uses = write_checkpoint(tmp_path / "uses", [at, at], [later, later])
+    assert gauges(nats_server, uses, capsys) == once
+    assert gauges(nats_server, write_checkpoint(tmp_path / "v2", [f"1:{later}"], version="v2"), capsys) == once
+    uses = write_checkpoint(tmp_path / "more", [at, at, other], [later, later, other])
+    assert gauges(nats_server, uses, capsys) == {**once, f'source="1",stream="{unique}_OTHER"': "20"}
+    sources = write_checkpoint(tmp_path / "sources", [at, later], [later, later])
+    assert gauges(nats_server, sources, capsys) == {**once, f'source="1",stream="{unique}"': "5"}
+    sources = write_checkpoint(tmp_path / "v2 sources", [f"0:{later}", f"1:{later}"], version="v2")
+    assert gauges(nats_server, sources, capsys) == {**once, f'source="1",stream="{unique}"': "5"}
+
+
 def test_what_a_work_queue_has_removed_is_no_loss(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,6 +467,14 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
     assert said("/nowhere") == "'/nowhere' is not a directory, so it is not a checkpoint"
     assert "is not a checkpoint, or belongs to a query that has never begun" in said(tmp_path)
     assert "cannot be read: " in said("gopher://host/path")
+    assert "cannot be read: Could not determine home directory" in said("~nobody-of-that-name/checkpoint")
+    with pytest.MonkeyPatch.context() as patch:
+        (tmp_path / "gone").mkdir()
+        patch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        assert "the checkpoint 'here' cannot be read: [Errno 2] No such file or directory" in said("here")
+    for secret in ("s3://AKIA:s3cret@buck et/x", "s3://AKIA:s3cret@bucket:x/x", "gs://a@b?key=s3cret"):
+        assert "s3cret" not in said(secret)
     assert "has offsets of version 'v9'" in said(write_checkpoint(tmp_path / "v9", here, version="v9"))
     assert "reads no NATS stream" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
     damaged = write_checkpoint(tmp_path / "damaged", here)

@@ -1,5 +1,9 @@
 """Arguments of ``spark-nats`` that are wrong: what is wrong comes first, and no pages of options before it."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from spark_nats.cli import main
@@ -87,3 +91,25 @@ def test_a_value_that_begins_with_a_dash_is_taken_after_an_equals_sign(capsys: p
 def test_what_comes_after_an_option_without_a_value_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     first, _ = refused(["check", "--json", "-x"], capsys)
     assert first == "spark-nats check: there is no option -x"
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "said"),
+    [
+        (">/dev/full", 1, "spark-nats: the output cannot be written: No space left on device"),
+        ("| true", 0, ""),  # a pipe's status is that of its end
+        (">&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(redirected: str, status: int, said: str) -> None:
+    command = f"{sys.executable} -m spark_nats.cli options {redirected}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (status, said)
+
+
+def test_what_a_terminal_cannot_show_is_escaped() -> None:
+    command = [sys.executable, "-m", "spark_nats.cli", "options"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2026" in done.stdout

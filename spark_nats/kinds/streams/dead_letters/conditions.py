@@ -39,6 +39,11 @@ BAD_ROWS_ARE_NO_INCREMENTS = Condition(
     "[NATS_BAD_ROWS_ARE_NO_INCREMENTS] stream {stream!r} takes only increments of counters, so it cannot take rows "
     "that cannot be sent; name another stream with the option 'badRowsStream'"
 )
+NO_ROOM_FOR_HEADERS = Condition(
+    "[NATS_NO_ROOM_FOR_HEADERS] a row on {subject} has {size} bytes of its own, and {added} bytes of headers are added "
+    "to it, which is more than {whose} of {most} bytes; nothing is wrong with the row, so it is not dropped; raise the "
+    "limit, or set the option 'badRows' to stream"
+)
 BAD_ROWS_SET_ASIDE = Condition(
     "[NATS_BAD_ROWS_SET_ASIDE] {bad} of the {rows} rows of {task} could not be sent and are in stream {stream}; the "
     "first: {reason}"

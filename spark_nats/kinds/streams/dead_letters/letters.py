@@ -25,7 +25,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Hint
-from spark_nats.errors import NatsError, PublishError, StreamNotFoundError
+from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.judgement import SKEW
@@ -131,7 +131,7 @@ class DeadLetters(RowWriter):
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
         dead_letter_subject(stream, options)
-        if (most := max_message_size(stream)) < MIN_STREAM_MESSAGE_SIZE:
+        if (most := _room_in(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
@@ -185,14 +185,29 @@ class DeadLetters(RowWriter):
             left = self._already_aside.missing(rows.ids)
             self.count += int(np.count_nonzero(~left))
             rows = rows.where(left)
-        is_large = rows.sizes > checker.max_payload
+        is_large = rows.sizes > checker.max_size
         if is_large.any():
-            large = Rows(np.flatnonzero(is_large), *rows.where(is_large)[:3], None)
-            for row in range(large.size):
-                self.take(large.take(slice(row, row + 1)), f"column 'payload' {checker.too_large}")
+            large = rows.where(is_large)
+            parts = Rows(np.flatnonzero(is_large), *large[:3], None)
+            for row in range(parts.size):
+                self._refuse_if_good(checker, large, row)
+                self.take(parts.take(slice(row, row + 1)), f"column 'payload' {checker.too_large(large, row)}")
             rows = rows.where(~is_large)
         self._flush()
         return rows
+
+    def _refuse_if_good(self, checker: RowChecker, rows: CheckedRows, row: int) -> None:
+        """Raise an error if a row that is too large would be dropped, though it is only so by headers that we add."""
+        size, added = int(rows.sizes[row]), checker.bytes_added(rows, row)
+        if self._options.bad_rows_stream is None and size - added <= checker.max_size:
+            said = conditions.NO_ROOM_FOR_HEADERS(
+                subject=rows.subjects[row],
+                size=size - added,
+                added=added,
+                whose=checker.whose_limit,
+                most=checker.max_size,
+            )
+            raise InvalidRowError(said)
 
     def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the rows that break a rule; return the others as they are published. Some may be too large."""
@@ -265,7 +280,7 @@ class DeadLetters(RowWriter):
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
                 info = lease.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream))
-                most = min(lease.connection.info.max_payload, max_message_size(info))
+                most = min(lease.connection.info.max_payload, _room_in(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
                 about |= {EXPECTED_STREAM: stream} if names_its_stream(info, lease.connection) else {}
@@ -324,10 +339,8 @@ def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
     return ".".join(target if token in ("*", ">") else token for token in stream.subjects[0].split("."))
 
 
-def max_message_size(stream: StreamInfo) -> int:
-    """Return the most bytes of headers and payload together that a stream accepts in a message."""
-    most = stream.config.get("max_msg_size", 0)
-    return min(most, MAX_MESSAGE_SIZE) if most > 0 else MAX_MESSAGE_SIZE
+def _room_in(stream: StreamInfo) -> int:
+    return min(stream.max_message_size or MAX_MESSAGE_SIZE, MAX_MESSAGE_SIZE)
 
 
 def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:

@@ -118,10 +118,11 @@ class RowChecker:
         names_stream: whether each row names its target stream in a header, so that no other stream stores it.
         columns: the columns that rows may have.
         unknown: headers that the server would store without acting on them, so that no row may have them.
+        max_message_size: most bytes that the stream accepts in the same way; None where it sets no limit.
 
     Attributes:
-        max_payload: the argument, but at most 2^63 - 1, so that it can be compared with sizes.
-        too_large: the rule that a larger row breaks.
+        max_size: the smaller one of both limits.
+        whose_limit: what sets that limit, in words.
     """
 
     def __init__(
@@ -132,18 +133,21 @@ class RowChecker:
         names_stream: bool,
         columns: Columns = MESSAGES,
         unknown: Sequence[str] = (),
+        max_message_size: int | None = None,
     ) -> None:
         self._options = options
         self._unknown = unknown
-        self.max_payload = min(max_payload, 2**63 - 1)
-        self.too_large = f"is larger with its headers than the server's max_payload of {self.max_payload} bytes"
+        self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), "the server's max_payload"
+        if max_message_size is not None and max_message_size < self.max_size:
+            whose = "the stream's max_msg_size" if columns.target is None else "the bucket's max_value_size"
+            self.max_size, self.whose_limit = max_message_size, whose
         self._ids = ids
         self._names_stream = names_stream
         self._columns = columns
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._warned = False
         # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
-        self._line_rest = 2 * len(f" {self.max_payload}")
+        self._line_rest = 2 * len(f" {self.max_size}")
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _MAX_INBOX_SUFFIX
 
@@ -165,11 +169,31 @@ class RowChecker:
         try:
             rows = self.encode(batch)
             size = rows.sizes + added
-            self._refuse("payload", breaking(size > self.max_payload, self.too_large), size)
+            if (large := size > self.max_size).any():
+                self._refuse("payload", Violation(large, lambda row: self.too_large(rows, row, added)), size)
         except BrokenRuleError as broken:
             row = broken.violation.row
             raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
         return rows
+
+    def too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
+        """Return the rule that a row breaks which is too large; ``added`` is that of :meth:`check`."""
+        rule = f"is larger with its headers than {self.whose_limit} of {self.max_size} bytes"
+        added += self.bytes_added(rows, row)
+        return f"{rule}; {added} bytes of it are headers that are added" if added else rule
+
+    def bytes_added(self, rows: CheckedRows, row: int) -> int:
+        """Return how many bytes the headers take that a row does not have of its own."""
+        block = None if rows.headers is None else rows.headers[row].as_py()
+        if block is None:
+            return 0
+        message_id = rows.ids[row].as_py() if self._ids is not None else None
+        added = {header_rules.EXPECTED_STREAM: self._options.stream or ""} if self._names_stream else {}
+        if message_id is not None and self._ids is not None and message_id.startswith(self._ids.prefix):
+            added |= {header_rules.MSG_ID: message_id}
+        if added.keys() == header_rules.parse_block(block).keys():
+            return len(block)
+        return len(header_rules.encode_block(added)) - len(header_rules.EMPTY_BLOCK)
 
     def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns that are written."""

@@ -72,7 +72,8 @@ def write_partition(
         writer.begin(lease, task, before, fence)
         names_stream = stream is not None and names_its_stream(stream, lease.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.connection)
-        checker = RowChecker(options, max_payload, ids, names_stream, sink.columns, unknown)
+        max_message_size = None if stream is None else stream.max_message_size
+        checker = RowChecker(options, max_payload, ids, names_stream, sink.columns, unknown, max_message_size)
         counts = writer.write(stream, checker, batches)
     count, duplicates = counts.rows, counts.duplicates
     already_stored = before.already_stored if before is not None else None

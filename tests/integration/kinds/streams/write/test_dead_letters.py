@@ -72,7 +72,10 @@ OF_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "a payload that is too large": ({"payload": b"x" * (1 << 20)}, "column 'payload' is larger with its headers than"),
 }
 OF_SERVER: dict[str, tuple[dict[str, Any], str]] = {
-    "more than the stream's max_msg_size": ({"payload": LONG}, "message size exceeds maximum allowed (400, 10054)"),
+    "more than the stream's max_msg_size": (
+        {"payload": LONG},
+        "column 'payload' is larger with its headers than the stream's max_msg_size of 1000 bytes",
+    ),
     "another stream's subject": ({"subject": "other"}, "another stream listens on it"),
     "nobody's subject": ({"subject": "nobody"}, "no stream listens on it"),
     "another last message than there is": (

@@ -6,7 +6,7 @@ built from those spans on request, so a column that nobody reads costs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -99,13 +99,26 @@ class Messages:
         The server adds a last header line with the size of each payload, and a header block where there is none;
         ProtocolError when a block does not end with a size.
         """
+        payload, added = self._sizes()
+        headers = self.header.end - self.header.start - added
+        return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
+
+    def without_sizes(self) -> Messages:
+        """Return messages that came without payloads with their own headers only, whose blocks lack the empty line.
+
+        The server's last line of each is left out; ProtocolError when a block does not end with a size.
+        """
+        _, added = self._sizes()
+        return replace(self, header=Span(self.header.start, self.header.end - added - len(b"\r\n")))
+
+    def _sizes(self) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
+        """Return the sizes of the payloads that the server has left out, and the bytes of the lines that say so."""
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)
         payload, digits = bytecolumns.trailing_decimals(self.buffer, np.maximum(end, 8))
         if not ((length > least) & (digits > 0)).all():
             raise ProtocolError(PAYLOADS_LEFT_OUT())
-        headers = length - len(PAYLOAD_SIZE) - len(b": \r\n") - digits
-        return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
+        return payload, digits + len(PAYLOAD_SIZE) + len(b": \r\n")
 
     def wire(self) -> bytes:
         """Return the frames of these messages as they were received, concatenated."""

@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 LISTED_FROM = 32
 """Minimum number of streams that a look lists first: a page of the list has the states of 256 streams."""
+LARGE = 256
+"""Minimum bytes of a message without whose payload it is read faster: the server copies what it leaves out, and adds a
+header line."""
 LIST_PAGE = 256  # streams on a page of the list
 LIST_TIMEOUT = 1.0  # maximum seconds to wait for a page of the list; a list whose pages take longer is slow
 LISTS_AGAIN = 60.0  # seconds without a list after one that failed, was slow or had too many other streams
@@ -56,6 +59,7 @@ class QueryMemory:
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
+        large: the streams whose messages have so many bytes on average that it pays to leave out their payloads.
         listed: by stream, the state that the last list reported again, and its entry there.
         lists_from: when the streams may be listed, by ``clock.monotonic()``.
     """
@@ -74,6 +78,7 @@ class QueryMemory:
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
+        self.large: set[str] = set()
         self.listed: Mapping[str, tuple[StreamInfo, dict[str, Any]]] = {}
         self.lists_from = -math.inf
 
@@ -210,6 +215,7 @@ class Look:
             memory.traits.on_look(self.js, info)
         memory.selection.see(self.js, info, self.options.filters)
         notice_times_ahead(info)
+        (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
             memory.sizes[name] = info.average_size

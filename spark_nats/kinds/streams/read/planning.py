@@ -122,6 +122,14 @@ def mark_small_partitions(
     return found
 
 
+def without_payloads(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
+    """Return ranges of which a consumer brings no payloads, in the streams whose messages are ``large``."""
+    return [
+        replace(each, way=ReadMethod.HEADERS) if each.way is ReadMethod.CONSUMER and each.stream in large else each
+        for each in ranges
+    ]
+
+
 def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange | SeveralRanges]:
     """Return ranges as partitions: small ones share a partition, in their order.
 

@@ -43,6 +43,7 @@ from spark_nats.kinds.streams.read.planning import (
     mark_small_partitions,
     packed,
     planned,
+    without_payloads,
 )
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
@@ -55,6 +56,8 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvai
 logger = logging.getLogger(__name__)
 
 Given = TypeVarTuple("Given")
+PAYLOADS = {"payload", "value"}
+"""The columns that need the payloads of messages."""
 _SHOWN = 5  # ranges that a log line names
 _JOINED = 1 << 20  # bytes up to which batches are joined
 
@@ -69,7 +72,14 @@ class _RangesReader:
 
     def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange]:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return mark_small_partitions(cuts, memory.sizes)
+        return self._marked(cuts, memory)
+
+    def _marked(
+        self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
+    ) -> list[StreamRange]:
+        """Return ranges that say how they are read, where another way is faster than a consumer for whole messages."""
+        found = mark_small_partitions(ranges, memory.sizes, limit)
+        return found if PAYLOADS & set(self._schema.names) else without_payloads(found, memory.large)
 
     def _packed(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange | SeveralRanges]:
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
@@ -115,6 +125,7 @@ class _RangesReader:
     ) -> Iterator[pa.RecordBatch]:
         """Read a range, or its first ``limit`` messages; ``ahead`` may have requested it."""
         options, rows = self._options, self._traits.rows(self._schema)
+        adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
@@ -137,6 +148,8 @@ class _RangesReader:
                 if not looked:
                     notice_own_rows(delivered, partition.stream)
                     looked = True
+                if adds_sizes:
+                    delivered = delivered._replace(messages=delivered.messages.without_sizes())
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
                     count += batch.num_rows
                     yield batch
@@ -197,7 +210,7 @@ class NatsReader(_RangesReader, DataSourceReader):
             partitions = self._packed(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
             return partitions
-        return [SeveralRanges(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)]
+        return [SeveralRanges(tuple(self._marked(ranges, memory, limit)), limit)]
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from spark_nats.protocol.documents import nanoseconds_of
+
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
 """Maximum bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32
 MiB, less 4 KiB for the subject and the server's own data about the message."""
@@ -218,11 +220,13 @@ def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[s
 
 
 def _same(field: str, asked: Any, has: Any) -> bool:
-    """Return whether a value is as requested; a start time always is. Servers leave values out, and fill in others.
+    """Return whether a value is as requested. Servers leave values out, and fill in others.
 
     ``field`` is the name of a field of a stream, a mirror or a source; it is empty for values within other objects.
     """
-    if asked == has or field == "opt_start_time" or (field in ("duplicate_window", "subjects") and not asked):
+    if field == "opt_start_time":  # a server that reports none may have dropped it
+        return not isinstance(asked, str) or not isinstance(has, str) or nanoseconds_of(asked) == nanoseconds_of(has)
+    if asked == has or (field in ("duplicate_window", "subjects") and not asked):
         return True
     if field in _DEFAULTS:
         default = _DEFAULTS[field]

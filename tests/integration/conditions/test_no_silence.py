@@ -84,6 +84,25 @@ def test_a_stream_that_exists_as_it_was_asked_for_is_not_worth_a_word(
     assert warnings == []
 
 
+def test_another_start_of_a_source_is_said_and_the_same_one_in_another_zone_is_not(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    for name in ("A", "B"):
+        nats_py.create_stream(f"{unique}_{name}")
+
+    def asked(time: str) -> str:
+        return json.dumps({"sources": [{"name": f"{unique}_A", "opt_start_time": time}, {"name": f"{unique}_B"}]})
+
+    for time in ("2026-01-01T01:00:00.5+01:00", "2026-01-01T00:00:00.500Z", "2026-01-01T00:00:00.5000Z"):
+        read(nats_server, stream=unique, createStream=asked(time))
+    assert warnings == []
+    read(nats_server, stream=unique, createStream=asked("2026-01-02T00:00:00Z"))
+    (said,) = warnings
+    assert f"stream '{unique}' exists, but differs from the requested configuration in sources (has [" in said
+    assert '"opt_start_time": "2026-01-01T0' in said
+    assert '"opt_start_time": "2026-01-02T00:00:00Z"' in said
+
+
 def test_a_bucket_that_exists_and_is_another_one_is_said_by_the_names_of_buckets(
     nats_server: Server, unique: str, warnings: list[str]
 ) -> None:

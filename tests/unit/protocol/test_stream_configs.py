@@ -201,6 +201,16 @@ def test_what_contradicts_is_named_with_both_values(document: dict[str, Any], sa
     assert said in found
 
 
+def test_another_start_of_a_source_is_a_difference_where_the_server_says_one() -> None:
+    def sources(time: str) -> dict[str, Any]:
+        return {"sources": [{"name": "A", "opt_start_time": time}]}
+
+    asked = read_config(sources("2026-01-01T00:00:00.5Z"))
+    assert differences(asked, sources("2026-01-01T01:00:00.500+01:00")) == []
+    (found,) = differences(asked, sources("2026-01-01T01:00:00.5Z"))
+    assert "01:00:00.5Z" in found
+
+
 def test_of_a_bucket_only_what_was_named_is_compared_by_the_names_of_buckets() -> None:
     asked = {"history": 5, "max_age": 2 * HOUR, "replicas": 3, "compression": False, "limit_marker_ttl": 10**9}
     has = bucket_config("B", {"replicas": 1}) | {"max_msgs_per_subject": 1, "max_age": 0, "compression": "s2"}

@@ -24,7 +24,7 @@ TABLES = {
     "failover": ["What is known of message ids"],
     "queues": ["", "Streams that copy a queue"],  # the first one is above the first heading but the page's own
     "reading": ["Positions and subjects", "Times that fall", "How large a micro-batch is"],
-    "with-spark": ["Windows and late data", "Triggers"],
+    "with-spark": ["Windows and late data", "Triggers", "With a batch read"],
     "login": ["Secrets of contexts"],
     "operating": ["Upgrades and restarts"],
 }

@@ -76,6 +76,75 @@ def test_a_stream_is_joined_with_a_batch_read(
     assert found == {1: "Bob", 2: None, 3: "Ann", 4: "Bob"}
 
 
+@pytest.mark.long("spark_nats/kinds/*", "docs/with-spark.md")
+@pytest.mark.promise(
+    "with-spark#static-bucket",
+    "with-spark#static-stream",
+    "with-spark#static-objects",
+    "with-spark#static-table",
+    "with-spark#static-cached",
+)
+def test_what_each_micro_batch_finds_in_a_batch_read(spark: SparkSession, server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders"])
+        client.create_stream("S", ["s.>"])
+        client.create_stream("KV_B", ["$KV.B.>"], max_msgs_per_subject=5, allow_rollup_hdrs=True, allow_direct=True)
+        store = client.run(client.nats.jetstream().create_object_store("O"))
+
+        def more(number: int) -> None:
+            """One more of everything; the first object grows."""
+            client.create_stream(f"T{number}")
+            client.publish_acked([(f"s.{number}", b"x"), (f"$KV.B.{number}", b"x"), ("orders", b"x")])
+            for name in {"first", f"later {number}"} if number else {"first"}:
+                client.run(store.put(name, b"x" * (number + 1)))
+
+        more(0)
+        sides = {
+            "bucket": nats(spark.read, server, bucket="B").load(),
+            "history": nats(spark.read, server, bucket="B", history=True).load(),
+            "latest": nats(spark.read, server, bucket="B", asOf="latest").load(),
+            "cached": nats(spark.read, server, bucket="B").load().cache(),
+            "at 1": nats(spark.read, server, bucket="B", asOf=1).load(),
+            "stream": nats(spark.read, server, stream="S").load(),
+            "objects": nats(spark.read, server, objectStore="O").load().selectExpr("explode(sequence(1, size))"),
+            "streams": nats(spark.read, server, table="streams").load(),
+            "figures": nats(spark.read, server, table="subjects").load().where("subject LIKE 's.%'"),
+        }
+        rows = None
+        for name, side in sides.items():
+            named = side.selectExpr(f"'{name}' AS side")
+            rows = named if rows is None else rows.union(named)
+        assert rows is not None
+        orders = nats(spark.readStream, server, stream="ORDERS", startingOffsets="earliest").load()
+        found = orders.select("sequence").crossJoin(rows).groupBy("sequence", "side").count()
+        query = found.writeStream.outputMode("complete").format("memory").queryName("static_sides").start()
+        with running(query):
+            query.processAllAvailable()
+            for number in (1, 2):
+                more(number)
+                query.processAllAvailable()
+        counts = {
+            name: [
+                row["count"]
+                for row in spark.table("static_sides").where(f"side = '{name}'").orderBy("sequence").collect()
+            ]
+            for name in sides
+        }
+        sides["cached"].unpersist()
+    assert counts == {
+        "bucket": [1, 2, 3],
+        "history": [1, 2, 3],
+        "latest": [1, 2, 3],
+        "cached": [1, 1, 1],
+        "at 1": [1, 1, 1],
+        "stream": [1, 1, 1],
+        "objects": [1, 2, 3],
+        "streams": [5, 5, 5],
+        "figures": [1, 2, 3],
+    }
+
+
 @pytest.mark.long("spark_nats/kinds/streams/write/*", "docs/with-spark.md")
 @pytest.mark.promise("with-spark#append-mode")
 def test_the_timestamp_can_be_the_watermark(

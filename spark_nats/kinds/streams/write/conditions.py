@@ -53,9 +53,9 @@ ATTEMPT_TOO_LATE = Condition(
 )
 OTHER_PARTITIONS = Condition(
     "[NATS_OTHER_PARTITIONS] {task} was begun before, and rows are split into other partitions now: rows "
-    "{which} are now stored a second time; run it again with the settings it was begun with (such as "
-    "'minPartitions', 'maxRecordsPerPartition', spark.sql.shuffle.partitions), and let it read the same; or set the "
-    "option 'deduplicate' to window to continue"
+    "{which} are now stored a second time; run it again with the settings (such as 'minPartitions', "
+    "'maxRecordsPerPartition', spark.sql.shuffle.partitions) and with as many cores as it was begun with, by which "
+    "adaptive execution cuts a shuffle, and let it read the same; or set the option 'deduplicate' to window to continue"
 )
 BATCH_UNKNOWN = Condition(
     "[NATS_BATCH_UNKNOWN] Spark does not say which query and micro-batch this is, so rows cannot have message ids that "

@@ -59,7 +59,7 @@ class QueryMemory:
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
-        large: the streams whose messages have so many bytes on average that it pays to leave out their payloads.
+        large: the streams whose messages have at least :data:`LARGE` bytes on average.
         listed: by stream, the state that the last list reported again, and its entry there.
         lists_from: when the streams may be listed, by ``clock.monotonic()``.
     """

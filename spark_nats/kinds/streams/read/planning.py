@@ -123,7 +123,7 @@ def mark_small_partitions(
 
 
 def without_payloads(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
-    """Return ranges of which a consumer brings no payloads, in the streams whose messages are ``large``."""
+    """Return ranges whose consumers bring no payloads, in the streams whose messages are ``large``."""
     return [
         replace(each, way=ReadMethod.HEADERS) if each.way is ReadMethod.CONSUMER and each.stream in large else each
         for each in ranges

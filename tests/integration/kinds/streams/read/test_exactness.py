@@ -31,6 +31,7 @@ from spark_nats.protocol.consumers import ConsumerInfo
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
+    MESSAGE,
     Query,
     batch_reader,
     batch_sequences,
@@ -495,7 +496,7 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
     with NatsPy(server.url) as client:
         client.create_stream("S", retention=retention, allow_direct=True)
         client.store("S.x", [b"x" * 10_000] * 2000)
-    reader = batch_reader(server, stream="S", peek=True)
+    reader = batch_reader(server, MESSAGE, stream="S", peek=True)
     (partition,) = reader.partitions()
     batches = reader.read(partition)
     found = next(batches).column("sequence").to_pylist()

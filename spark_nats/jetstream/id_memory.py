@@ -4,9 +4,11 @@ A server holds message ids in memory, for the stream's ``duplicate_window``. Whe
 messages that the stream still has. So it has forgotten the ids of removed messages: those that were consumed from a
 work queue, purged, or evicted by a limit. A replica that caught up by a snapshot knows no more, and a restored stream
 knows no id at all. Time alone does not tell: the process that stored the messages must still answer for the stream.
-(Seen with nats-server 2.10 to 2.15.1.) Some versions, when they start, also miss ids of messages that the stream still
-has, if a later one was removed: they search for the first message of the window by halves, and take a removed one for
-an old one (2.11.10, 2.11.11, 2.12.1 to 2.12.3; not 2.11.9, 2.12.0 and 2.12.4).
+(Seen with nats-server 2.10 to 2.15.1.)
+
+A process that starts may also miss ids of messages that the stream still has, where others were removed in between. One
+that was killed knows no id at all if the last message had been deleted. Some versions search for the first message of
+the window by halves, and take a removed one for an old one (2.11.10, 2.11.11, 2.12.1 to 2.12.3).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.control import is_older
 
 
 class IdMemory(NamedTuple):
@@ -56,9 +57,4 @@ def memory_of(js: JetStream, info: StreamInfo) -> IdMemory:
         process = f"{info.leader} {info.led_since}"
     elif info.replicas == 1 and (info.leader, info.domain) == (server.server_name, server.domain):
         process = server.server_id
-    return IdMemory(info.created, process, info.id_lifetime, bool(info.deleted) and _misses_gaps(info.server_version))
-
-
-def _misses_gaps(version: str) -> bool:
-    patch = {True: (2, 11, 10), False: (2, 12, 1)}[is_older(version, 2, 12)]
-    return not is_older(version, *patch) and is_older(version, 2, 12, 4)
+    return IdMemory(info.created, process, info.id_lifetime, bool(info.deleted))

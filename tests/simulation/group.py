@@ -55,6 +55,7 @@ class Replica:
         self.log: list[Entry] = []
         self.commit = 0
         self.applied = 0
+        self.compacted = 0  # operations at the beginning of its log that it has as a snapshot only
         self.term = 0
         self.leads = False
         self.led_since = 0.0
@@ -281,6 +282,8 @@ class Replica:
                 if self.applied > same:  # it is given a snapshot
                     self.rebuild(same)
                 self.commit = min(self.commit, same)
+        if len(self.log) < leader.compacted:
+            self._catch_up(leader)
         if length > len(self.log):
             self.log.extend(theirs[len(self.log) : length])
         self.commit = max(self.commit, min(commit, len(self.log)))
@@ -434,6 +437,17 @@ class Replica:
         if not self.store.messages:
             self.store.last_time = 0
 
+    def _catch_up(self, leader: Replica) -> None:
+        """Have what a leader had when it compacted its log, as a follower that was away.
+
+        It fetches messages that the leader still has, and knows their ids beside those that it knew.
+        """
+        before = self.store
+        self.take_over(leader.log[: leader.compacted])
+        self.store.know(before.ids, before.noted, leader.store.messages)
+        if not self.store.messages:
+            self.store.last_time = before.last_time
+
     def leave(self) -> None:
         """End for good."""
         self.stop(lose_power=False)
@@ -464,6 +478,8 @@ class Replica:
             self.apply()
         else:
             self.rebuild(self.applied)
+            if in_order:
+                self.compacted = self.applied
 
     def _removed(self, message: Stored) -> None:
         self.group.removals.setdefault(message.entry, self.group.world.now)
@@ -499,6 +515,7 @@ class Group:
         self.removals: dict[Any, float] = {}  # since when some replica has removed a message
         self.batches: dict[str, Any] = {}
         self.avoided: Replica | None = None  # one that was asked not to lead: another one does if it can
+        self.preferred = ""  # name of the server that was asked to lead
         self._electing = False
         self._alone: float | None = None  # since when the leader hears of no majority
 
@@ -588,8 +605,13 @@ class Group:
             if any(each.runs for each in self.replicas) and len(self.replicas) > 1:
                 self.check_later()
             return
-        avoided, self.avoided = self.avoided, None
-        best = max(able, key=lambda each: (each.log[-1].term if each.log else 0, len(each.log), each is not avoided))
+        (avoided, preferred), self.avoided, self.preferred = (self.avoided, self.preferred), None, ""
+
+        def rank(each: Replica) -> tuple[int, int, bool, bool]:
+            last = each.log[-1].term if each.log else 0
+            return last, len(each.log), each.server.name == preferred, each is not avoided
+
+        best = max(able, key=rank)
         self.term += 1
         if best.leads:
             best.step_down("it begins anew")

@@ -1098,7 +1098,7 @@ class Cluster:
 
     def _step_down(self, leader: Replica, body: dict[str, Any], answer: Callable[[Any], None]) -> dict[str, Any]:
         leader.step_down("it was asked to")
-        leader.group.avoided = leader
+        leader.group.avoided, leader.group.preferred = leader, body.get("placement", {}).get("preferred", "")
         self.changed()
         return {"success": True}
 

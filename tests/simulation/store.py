@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
 Tokens = tuple[str, ...]
@@ -210,6 +210,8 @@ class Store:
         take a message that was removed for one that is older: these ``misses_gaps``.
         """
         self.ids, self.noted = {}, deque()
+        if not self.last_time:
+            return  # nothing seems to be young enough
         since = now - self.config["duplicate_window"]
         young = False
         start = self._found_by_halves(since) if misses_gaps else 0
@@ -219,6 +221,11 @@ class Store:
                 self._note(message_id, message.sequence, message.time)
         last = self.messages.get(self.last)
         self.last_id = id_of(last.header) if last is not None else ""
+
+    def know(self, ids: dict[str, int], noted: deque[tuple[str, int]], there: Container[int]) -> None:
+        """Know other ids too, and of its own only those of messages that are there."""
+        self.ids = ids | {name: sequence for name, sequence in self.ids.items() if sequence in there}
+        self.noted = deque([*noted, *(each for each in self.noted if each[0] in self.ids and each[0] not in ids)])
 
     def _found_by_halves(self, since: int) -> int:
         def is_young(sequence: int) -> bool:
@@ -232,14 +239,16 @@ class Store:
         self.ids, self.noted = {}, deque()
         if not old:
             self.limited = {}
-            self.last_time = self.last_time if self.messages else 0
+            self.last_time = max(self.messages.items())[1].time if self.messages else 0
 
     def begin(self, in_order: bool) -> None:
         """Be what a server has that begins, and has ended in order or not.
 
         One that was killed reads all from its disk, and looks at its limits anew: what they had removed may come back,
-        and take the place of what they had not.
+        and take the place of what they had not. Nor does it know when a last message was stored that was deleted.
         """
+        if not in_order and self.written and self.removed.get(self.last) == "deleted":
+            self.last_time = self.last_time if not self.messages else 0
         if not in_order and self.written and self.limited:
             self._come_back()
         self.configure(self.config)

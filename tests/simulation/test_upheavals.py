@@ -13,8 +13,8 @@ from tests.simulation.line import ModelSite
 from tests.simulation.upheavals import SERVERS, ModelPlace, Move, RealPlace, differs, moves, play, real_place
 
 NEWEST = SERVERS["2.15"]
-QUICK = range(1, 6)
-"""Histories in which all that may happen to a server alone happens."""
+QUICK = (*range(1, 6), 1046, 1084)
+"""Histories in which all that may happen to a server alone happens; in the last two after the last message is gone."""
 OTHERS = ("2.11", "2.12", "2.14")
 _LONG = pytest.mark.long("tests/simulation/*", races="what a server does a moment after it has answered")
 

@@ -21,8 +21,10 @@ a server that was killed              reads what limits had removed from its dis
                                       at max_msgs, then at those of a subject. So messages come back in the place of
                                       such as were deleted, purged, or let go of a limit that was raised; and others
                                       are gone, which no limit had removed
-a restored stream                     2.15: knows no id until its server begins again, and has no last_ts where it
-                                      is empty. Before: knows those of its messages
+                                      Where the last message was deleted and others are left, it has no last_ts, and
+                                      knows no id
+a restored stream                     2.15: knows no id until its server begins again, and its last_ts is that of the
+                                      last message that is there. Before: knows those of its messages
 a new replica                         knows the ids of messages that are there, and has no last_ts where it is empty
 created                               2.15: new for a restored stream. Before 2.14: the time at which the server that
                                       runs has begun, after an edit and another start, and for a restored stream
@@ -206,6 +208,21 @@ class _Story:
         """Restart all servers, one after the other."""
         self.add("roll")
 
+    def be_late(self) -> None:
+        """Have a follower that was away catch up with what the others do not have as messages any more, and lead."""
+        if self.config.get("num_replicas", 1) == 1:
+            return
+        self.add("follower away")
+        for _ in range(2):
+            self.publish()
+            self.random.choice([self.purge, self.delete, self.consume if self.kind == "workqueue" else self.purge])()
+        if self.random.random() < 0.7:
+            self.add("others begin anew")  # with a snapshot of what they hold in the place of their logs
+            if self.random.random() < 0.5:
+                self.publish()
+        self.add("follower back")
+        self.add("follower leads")
+
     def scale(self) -> None:
         """Have one replica, or three, and mostly another leader then."""
         self.config["num_replicas"] = 4 - self.config.get("num_replicas", 1)
@@ -224,7 +241,7 @@ class _Story:
         if self.kind in ("workqueue", "interest"):
             quiet += [self.consume, self.consume]
         loud = [self.step_down, self.scale] if self.cluster else [self.restart, self.restart, self.restore]
-        loud += [self.roll] if self.slow and self.cluster else []
+        loud += [self.roll, self.be_late, self.be_late, self.be_late] if self.slow and self.cluster else []
         loud += [self.step_clock, self.step_clock] if self.clock else []
         loud += [self.expire] if self.slow and not self.cluster else []
         for _ in range(EVENTS):
@@ -270,6 +287,19 @@ class Site(Protocol):
 
     def roll(self) -> None:
         """Restart all servers, one after the other."""
+
+    def end_follower(self, leader: str) -> None:
+        """End a server that does not lead."""
+
+    def restart_others(self) -> None:
+        """Restart the others, one after the other."""
+
+    def start_follower(self) -> None:
+        """Start the one that was ended."""
+
+    @property
+    def follower(self) -> str:
+        """The name of the one that was ended."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -474,6 +504,32 @@ class Player:
         self._call()
         self._settle()
 
+    def _do_follower_away(self) -> None:
+        leader = self._settle()
+        self._line.close()
+        self._site.end_follower(leader)
+        self._call()
+
+    def _do_others_begin_anew(self) -> None:
+        self._line.close()
+        self._site.restart_others()
+        self._call()
+        for _ in range(600):
+            if self.api(f"STREAM.INFO.{self.stream}").get("cluster", {}).get("leader") and self._consumer_is_led():
+                break
+            self._site.wait(0.1)
+
+    def _do_follower_back(self) -> None:
+        self._site.start_follower()
+        self._settle()
+
+    def _do_follower_leads(self) -> None:
+        for _ in range(60):
+            if self._settle() == self._site.follower:
+                return
+            self.api(f"STREAM.LEADER.STEPDOWN.{self.stream}", {"placement": {"preferred": self._site.follower}})
+        raise AssertionError("another one leads again and again")
+
     def _do_wait(self, seconds: float) -> None:
         self._site.wait(seconds)
 
@@ -558,7 +614,7 @@ class ModelPlace:
         self._site = ModelSite(version, servers)
 
     def line(self) -> Line:
-        return self._site.line()
+        return self._site.line(next(i for i, each in enumerate(self._site.cluster.servers) if each.up))
 
     def restart(self, kill: bool) -> None:
         (server,) = self._site.cluster.servers
@@ -574,6 +630,29 @@ class ModelPlace:
             self.wait(1.0)
             server.start()
             self.wait(15.0)
+
+    def end_follower(self, leader: str) -> None:
+        self.wait(0.1)
+        self._follower = next(each for each in self._site.cluster.servers if each.name != leader)
+        self._follower.stop(in_order=True)
+        self.wait(1.0)
+
+    def restart_others(self) -> None:
+        self.wait(0.1)
+        for server in self._site.cluster.servers:
+            if server is not self._follower:
+                server.stop(in_order=True)
+                self.wait(1.0)
+                server.start()
+                self.wait(15.0)
+
+    def start_follower(self) -> None:
+        self._follower.start()
+        self.wait(15.0)
+
+    @property
+    def follower(self) -> str:
+        return self._follower.name
 
     def wait(self, seconds: float) -> None:
         self._site.wait(seconds)
@@ -599,7 +678,7 @@ class RealPlace:
         self._cluster = cluster
 
     def line(self) -> Line:
-        return SocketLine(self._servers[0].port)
+        return SocketLine(next(each.port for each in self._servers if each.running))
 
     def restart(self, kill: bool) -> None:
         (server,) = self._servers
@@ -610,6 +689,24 @@ class RealPlace:
         assert self._cluster is not None
         for server in self._servers:
             self._cluster.restart(server)
+
+    def end_follower(self, leader: str) -> None:
+        assert self._cluster is not None
+        self._follower = next(each for i, each in enumerate(self._servers) if leader != f"n{i}")
+        self._cluster.end(self._follower)
+
+    def restart_others(self) -> None:
+        assert self._cluster is not None
+        for server in self._servers:
+            if server is not self._follower:
+                self._cluster.restart(server)
+
+    def start_follower(self) -> None:
+        self._follower.start()
+
+    @property
+    def follower(self) -> str:
+        return f"n{self._servers.index(self._follower)}"
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -49,3 +49,47 @@ func main() {
 GO
 say stream
 ours read stream=ORDERS
+ours write stream=ORDERS <<'ROWS'
+{"subject": "orders", "payload": "plain", "headers": {"k": ["v"]}}
+ROWS
+say what it reads of ours
+go_with "github.com/dapr/components-contrib v1.18.0" "github.com/dapr/kit v0.18.0" <<'GO'
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/dapr/components-contrib/metadata"
+	"github.com/dapr/components-contrib/pubsub"
+	"github.com/dapr/components-contrib/pubsub/jetstream"
+	"github.com/dapr/kit/logger"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	log := logger.NewLogger("x")
+	log.SetOutputLevel(logger.ErrorLevel)
+	js := jetstream.NewJetStream(log)
+	if err := js.Init(ctx, pubsub.Metadata{Base: metadata.Base{Properties: map[string]string{
+		"natsURL": os.Getenv("NATS_URL"), "name": "n", "streamName": "ORDERS", "durableName": "r", "startSequence": "5", "deliverPolicy": "sequence"}}}); err != nil {
+		panic(err)
+	}
+	got := make(chan string, 1)
+	if err := js.Subscribe(ctx, pubsub.SubscribeRequest{Topic: "orders"}, func(_ context.Context, m *pubsub.NewMessage) error {
+		got <- fmt.Sprint(string(m.Data), " ", m.Metadata)
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+	select {
+	case said := <-got:
+		fmt.Println(said)
+	case <-ctx.Done():
+		panic("nothing came")
+	}
+}
+GO

@@ -5,7 +5,8 @@
 # 2. `reply_to` is lost in a stream; a header of the program's is there as given.
 # 3. With the middleware there is `traceparent` (and `baggage` where there is one).
 # 4. A row of ours without content-type reaches a handler of a dict when it is JSON, and one of str when it is text.
-# 5. A handler of a pydantic model that a row does not fit: an error is logged, and the row is delivered again and again,
+# 5. A row of ours with `traceparent` begins a new trace with a link to it.
+# 6. A handler of a pydantic model that a row does not fit: an error is logged, and the row is delivered again and again,
 #    since FastStream 0.6 on does not acknowledge it.
 . "$(dirname "$0")/with.sh"
 PACKAGES=('faststream[nats,otel]==0.7.8' nats-py==2.16.0 opentelemetry-sdk==1.45.2)
@@ -39,6 +40,7 @@ ours write stream=T <<'ROWS'
 {"subject": "t.json", "payload": "{\"a\": 1}"}
 {"subject": "t.text", "payload": "hello"}
 {"subject": "t.typed", "payload": "hello", "headers": {"content-type": ["application/json"]}}
+{"subject": "t.traced", "payload": "{}", "headers": {"traceparent": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]}}
 ROWS
 say what it reads of ours
 python_with "${PACKAGES[@]}" <<'PY'
@@ -46,9 +48,12 @@ import asyncio, logging, os
 from faststream.nats import JStream, NatsBroker
 
 logging.disable(logging.CRITICAL)
+from faststream.nats.opentelemetry import NatsTelemetryMiddleware
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
 seen = []
-done = asyncio.Event()
-broker = NatsBroker(os.environ["NATS_URL"])
+broker = NatsBroker(os.environ["NATS_URL"], middlewares=[NatsTelemetryMiddleware(tracer_provider=TracerProvider())])
 stream = JStream("T", declare=False)
 
 @broker.subscriber("t.json", stream=stream, durable="json", deliver_policy="all")
@@ -63,11 +68,16 @@ async def on_text(body: str):
 async def on_typed(body: dict):
     seen.append(("typed", body))
 
+@broker.subscriber("t.traced", stream=stream, durable="traced", deliver_policy="all")
+async def on_traced(body: dict):
+    of = trace.get_current_span().get_span_context().trace_id
+    seen.append(("traced", "continues" if of == 0x0AF7651916CD43DD8448EB211C80319C else "another trace"))
+
 async def main():
     await broker.start()
     js = broker.config.broker_config.connection_state.stream
     for _ in range(200):
-        if len(seen) >= 2:
+        if len(seen) >= 3:
             break
         await asyncio.sleep(0.1)
     await asyncio.sleep(2)

@@ -23,7 +23,7 @@ PY
 say stream
 ours read stream=DEVICES
 say retained values
-ours read 'stream=$MQTT_rmsgs' | sed -E 's/"sequence": [0-9]+/"sequence": n/'
+ours read 'stream=$MQTT_rmsgs' | sed -E 's/"sequence": [0-9]+/"sequence": n/; s/(ROrigin": ")[^"]*/\1<id>/'
 say a device that is there, and one that comes back
 python_with "${PACKAGES[@]}" <<'PY'
 import os, time, subprocess

@@ -24,8 +24,34 @@ await firstValueFrom(client.emit("o.headers", new NatsRecordBuilder({ a: 2 }).se
 await firstValueFrom(client.emit("o.text", "hello"), { defaultValue: null });
 await firstValueFrom(client.emit({ cmd: "x" }, { a: 3 }), { defaultValue: null });
 console.log("answer:", JSON.stringify(await firstValueFrom(client.send("o.request", { a: 4 }).pipe(timeout(3000), catchError((e) => of(String(e.message ?? e)))))));
-await client.close();
+client.close();
 process.exit(0);
 JS
 say stream
 ours read stream=O
+say what it reads of ours
+node_with "${PACKAGES[@]}" <<'JS' 2>&1 | sed -E 's/.*(SyntaxError: [^,]*),.*/\1/'
+import "reflect-metadata";
+import { createRequire } from "node:module";
+import { spawnSync } from "node:child_process";
+const require = createRequire(import.meta.url);
+const { NestFactory } = require("@nestjs/core");
+const { Module, Controller } = require("@nestjs/common");
+const { Transport, EventPattern, Payload } = require("@nestjs/microservices");
+let last;
+const done = new Promise((resolve) => (last = resolve));
+class Events { onEvent(p) { console.log("handler:", JSON.stringify(p)); if (p.last) last(); } }
+Reflect.decorate([EventPattern("o.ours")], Events.prototype, "onEvent", Object.getOwnPropertyDescriptor(Events.prototype, "onEvent"));
+Payload()(Events.prototype, "onEvent", 0);
+Reflect.decorate([Controller()], Events);
+class App {}
+Reflect.decorate([Module({ controllers: [Events] })], App);
+const app = await NestFactory.createMicroservice(App, { transport: Transport.NATS, options: { servers: [process.env.NATS_URL] }, logger: false });
+await app.listen();
+const rows = ['{"id":7,"amount":5}', '{"id":7,"data":{"amount":6}}', '{"pattern":"other","data":1}', "hello", '{"last":1}'];
+const input = rows.map((payload) => JSON.stringify({ subject: "o.ours", payload })).join("\n");
+const write = ["-m", "tests.neighbours.ours", process.env.NATS_URL, "write", "stream=O"];
+spawnSync(process.env.PYTHON, write, { input, cwd: process.env.ROOT, stdio: ["pipe", "ignore", "inherit"] });
+await done;
+process.exit(0);
+JS

@@ -81,6 +81,9 @@ ours config ORDERS subjects retention
 ours write bucket=B64 <<'ROWS'
 {"key": "dXM.b3Vycw", "value": "v"}
 ROWS
+ours write stream=C <<'ROWS'
+{"subject": "c.a", "increment": "7"}
+ROWS
 say what it reads of ours
 go_with "${MODULES[@]}" <<'GO'
 package main
@@ -93,6 +96,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/counters"
 	"github.com/synadia-io/orbit.go/kvcodec"
 )
 
@@ -113,5 +117,10 @@ func main() {
 		panic(err)
 	}
 	fmt.Println(entry.Key(), string(entry.Value()))
+	c, err := counters.GetCounter(ctx, js, "C")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(c.Load(ctx, "c.a"))
 }
 GO

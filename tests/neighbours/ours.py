@@ -40,7 +40,7 @@ _TYPES: dict[str, DataType] = {
     "STRUCT<bucket: STRING, name: STRING>": StructType().add("bucket", StringType()).add("name", StringType()),
 }
 _LEFT_OUT = {"timestamp", "created", "modified", "stream", "bucket"}
-_LONGEST = 1000
+_LONGEST = 50_000
 _ROW = {
     "subject": pa.string(),
     "payload": pa.string(),

@@ -16,10 +16,11 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.dialing import connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
-from spark_nats.commands.conditions import MAY_NOT_ASK, PATTERN_MATCHES_NONE
+from spark_nats.commands.conditions import LISTED_WITHOUT_STATE, MAY_NOT_ASK, PATTERN_MATCHES_NONE
 from spark_nats.commands.permissions import Ability, Rights, needs_of_bucket, needs_of_stream
 from spark_nats.commands.report import MISSING, ROUND_TRIPS, Report, ServerReached, StreamChecked
 from spark_nats.errors import (
+    JetStreamError,
     JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
@@ -32,9 +33,9 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.copying import copies, in_words, not_copied
 from spark_nats.jetstream.consuming.durables import check_direct, check_releasable
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.listing import all_consumers, list_streams
+from spark_nats.jetstream.listing import Listed, all_consumers, all_streams, list_streams
 from spark_nats.jetstream.matching import matching_names, unmatched_filters
-from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, state_in
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.queries import refuse_unsuited
@@ -106,6 +107,7 @@ class _Check:
         self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no new message of the streams can have
         self._heard_here: list[StreamInfo] = []  # streams of the server's own domain, if another one is asked
         self._problems: list[str] = []
+        self._unlisted = ""  # why the streams cannot be listed, if JetStream says so itself
 
     def run(self) -> Report:
         server = self._server()
@@ -148,6 +150,7 @@ class _Check:
             core,
             self._retry_timeout,
             self._chosen,
+            self._unlisted,
         )
 
     def _server(self) -> ServerReached:
@@ -201,9 +204,23 @@ class _Check:
                 return {self._pattern.pattern: NatsError(PATTERN_MATCHES_NONE())}
             self._names = names
         if not self._names:
-            listed = self._asked(lambda: list_streams(self._js), "which streams there are (name some with --stream)")
-            return {info.name: info for info in listed or ()}
+            listed = self._asked(self._all, "which streams there are (name some with --stream)")
+            return {each.name: self._state_of(each) for each in listed or ()}
         return {name: _answer(partial(self._info, name)) for name in self._names}
+
+    def _all(self) -> list[Listed]:
+        try:
+            return all_streams(self._js)
+        except JetStreamUnavailableError:  # it is not enabled, and so there are no streams
+            raise
+        except JetStreamError as error:
+            self._unlisted = str(error)
+            raise
+
+    def _state_of(self, listed: Listed) -> StreamInfo | NatsError:
+        if listed.problem is not None or listed.entry is None:
+            return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
+        return state_in(listed.entry, listed.name)
 
     def _info(self, name: str) -> StreamInfo:
         with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():

@@ -27,4 +27,5 @@ NOTHING_TO_REQUIRE = Condition(
 )
 REQUIRED_UNKNOWN = Condition("[NATS_REQUIRED_UNKNOWN] --require {activity} is not for {what}; use {activities}")
 MAY_NOT_ASK = Condition("[NATS_MAY_NOT_ASK] cannot be asked for")
+LISTED_WITHOUT_STATE = Condition("[NATS_LISTED_WITHOUT_STATE] cannot be used now: {problem}")
 PATTERN_MATCHES_NONE = Condition("[NATS_PATTERN_MATCHES_NONE] matches no stream name")

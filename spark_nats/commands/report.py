@@ -84,6 +84,9 @@ class Report:
     core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when some were named
     retry_timeout: float  # seconds for which tasks wait for servers that are down (`retryTimeout`)
     chosen: bool  # whether streams were named, one by one or by a pattern, or a bucket
+    unlisted: str = (
+        ""  # why JetStream cannot list the streams, if none were named; empty where it can, or is not enabled
+    )
 
     def failures(self, required: Collection[str]) -> list[str]:
         """Return the failures of the check as sentences.
@@ -91,7 +94,8 @@ class Report:
         Args:
             required: the activities that must be possible wherever the report has them; an unknown one is a failure.
         """
-        found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
+        found = [f"the streams cannot be listed: {self.unlisted}"] if self.unlisted else []
+        found += [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
         abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]
         for what, known in [*abilities, ("core NATS", self.core)]:
             for ability in known:

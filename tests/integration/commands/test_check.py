@@ -19,6 +19,7 @@ import pytest
 from spark_nats import clock
 from spark_nats.cli import main
 from spark_nats.commands import STREAM_ACTIVITIES
+from spark_nats.embedded import NatsServer
 from spark_nats.kinds.queries import sections
 from tests.certificates import Certificates
 from tests.integration.commands.test_permissions import (
@@ -45,7 +46,7 @@ from tests.integration.commands.test_permissions import (
 from tests.integration.support import monitoring, write
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.operator_mode import OperatorMode
-from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, free_ports, paused
+from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory, free_ports, paused
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -288,6 +289,50 @@ def test_a_cluster_with_a_stopped_follower_is_looked_at(check: Command, cluster:
         ran = check(others, "--stream", unique, "--require", "read,write,exact,create")
     assert ran.status == 0
     assert ", cluster C, " in ran.out
+
+
+def test_a_stream_without_a_leader_is_said_where_none_is_named(check: Command, cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        client.create_in_cluster(unique, subjects=[f"{unique}.>"], num_replicas=1)
+        ended = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+        client.create_in_cluster(f"{unique}_WELL", subjects=[f"{unique}_WELL.>"], num_replicas=3)
+    others = ",".join(server.url for server in cluster.servers if server is not ended)
+    cluster.end(ended)
+    try:
+
+        def once_the_cluster_has_a_leader() -> Ran | None:
+            found = check(others, "--requestTimeout", "10s")
+            return found if f"{unique}_WELL  " in found.out and unique in found.err else None
+
+        found = wait_until(once_the_cluster_has_a_leader, timeout=60)
+        assert found.status == 1
+        said = f"spark-nats: stream {unique}: cannot be used now: no server that keeps it answers: they are offline"
+        assert said in found.err
+
+        last, another = (server for server in cluster.servers if server is not ended)
+        cluster.end(another)
+        said = "spark-nats: the streams cannot be listed: STREAM.LIST failed: JetStream system temporarily unavailable"
+        try:
+            wait_until(lambda: said in (found := check(last)).err and found.status == 1, timeout=60)
+        finally:
+            another.start()
+    finally:
+        ended.start()
+
+
+@pytest.mark.skipif(not BINARY_2_12.exists(), reason="make test brings it")
+def test_a_stream_that_a_server_is_too_old_for_is_said_where_none_is_named(check: Command, tmp_path: Path) -> None:
+    with NatsServer(store_dir=tmp_path / "js") as server, NatsPy(server.url) as client:
+        client.create_stream("WELL")
+        client.create_stream("LATER", allow_batched=True)
+    with NatsServer(store_dir=tmp_path / "js", binary=BINARY_2_12) as server:
+        ran = check(server)
+        assert ran.status == 1
+        said = 'cannot be used now: it is offline: unsupported - config error: unknown field "allow_batched"'
+        assert ran.err == f"spark-nats: stream LATER: {said}\n"
+        assert "WELL" in ran.out
+        streams = {each["name"]: each["problem"] for each in check(server, "--json").report["streams"]}
+        assert streams == {"WELL": "", "LATER": said}
 
 
 # What the user may do

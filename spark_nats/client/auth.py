@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from spark_nats.conditions.client import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, SEED_INVALID
@@ -22,8 +23,9 @@ _MIN_BLANKED = 8  # minimum characters of a secret that is blanked; any text may
 class Credentials:
     """The credentials of a client: a user with a password, a token, an nkey, or an nkey with a JWT.
 
-    The seed is the private key of an nkey (``SU…``); it signs the nonce of the server and is never sent. The JWT has
-    the claims that an account signs about the user.
+    A token may come with an nkey, for a server that hands both to a program (auth callout). The seed is the private key
+    of an nkey (``SU…``); it signs the nonce of the server and is never sent. The JWT has the claims that an account
+    signs about the user. Credentials are equal if they were equal at first, whatever their file holds now.
     """
 
     user: str | None = None
@@ -31,6 +33,7 @@ class Credentials:
     token: str | None = field(default=None, repr=False)
     nkey_seed: str | None = field(default=None, repr=False)
     jwt: str | None = field(default=None, repr=False)
+    file: str | None = field(default=None, repr=False, compare=False)  # the ``.creds`` file that may be renewed
 
     def __bool__(self) -> bool:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
@@ -51,17 +54,36 @@ class Credentials:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
             InvalidCredentialsError: the seed is invalid.
         """
+        options = replace(options, user=self.user, password=self.password, auth_token=self.token)
         if self.nkey_seed is None:
-            return replace(options, user=self.user, password=self.password, auth_token=self.token)
+            return options
         if not info.nonce:
-            if info.auth_required:
+            if info.auth_required and self.token is None:
                 raise AuthorizationError(NOTHING_TO_SIGN())
-            return options  # the server requires no login
+            return options  # the server requires no login, or the token may do
         key = key_pair(self.nkey_seed)
         signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
         if self.jwt is not None:
             return replace(options, jwt=self.jwt, sig=signature)
         return replace(options, nkey=key.public_key.decode(), sig=signature)
+
+
+_renewed: dict[Credentials, Credentials] = {}  # the newest of each login whose file has changed
+
+
+def newest(credentials: Credentials) -> Credentials:
+    """Return credentials as their file has them now; without a usable file, the newest that this process knows."""
+    if credentials.file is not None:
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such file here, or one that is being replaced
+            found = parse_creds(Path(credentials.file).expanduser().read_text(encoding="utf-8"))
+            keep_newest(credentials, replace(found, token=credentials.token, file=credentials.file))
+    return _renewed.get(credentials, credentials)
+
+
+def keep_newest(credentials: Credentials, renewed: Credentials) -> None:
+    """Remember what a login has become, as another process may have found out."""
+    if renewed != credentials or credentials in _renewed:
+        _renewed[credentials] = renewed
 
 
 def blanked(text: str, secrets: Iterable[str | None]) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spark_nats import clock
+from spark_nats.client.auth import newest
 from spark_nats.client.choosing import avoid, keep_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
@@ -54,7 +55,7 @@ class Link:
         self.server = server
         self.options = options
         self._opening = options.opening() if options.opening and server.path is not None else None
-        self._credentials = server.credentials or options.credentials
+        self._credentials = newest(server.credentials or options.credentials)
         self.closed = False
         self._logged_in = False
         self.lame_duck = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql.datasource import InputPartition
 
 from spark_nats.client import Connection
+from spark_nats.client.auth import Credentials, keep_newest, newest
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
@@ -23,19 +24,26 @@ class Partition(InputPartition):
 
     Attributes:
         announced: the servers announced to the driver, see :func:`~spark_nats.client.choosing.announced_text`.
+        login: the driver's credentials, if their file was renewed since it was first read; else None.
     """
 
     announced: str = field(default="", kw_only=True, repr=False)
+    login: Credentials | None = field(default=None, kw_only=True, repr=False)
 
     def add_servers(self, options: ConnectionOptions) -> None:
-        """Add the servers that the driver knows to those that this process knows."""
+        """Add the servers that the driver knows to those that this process knows, and the login that it has now."""
         add_announced(options, self.announced)
+        if self.login is not None:
+            keep_newest(options.credentials, self.login)
 
 
 def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
-    """Return partitions with the announced servers that this process knows."""
-    known = announced_text(options)
-    return [replace(each, announced=known) if known else each for each in partitions]
+    """Return partitions with the announced servers that this process knows, and with its login if that was renewed."""
+    known, login = announced_text(options), newest(options.credentials)
+    renewed = login if login != options.credentials else None
+    if not known and renewed is None:
+        return list(partitions)
+    return [replace(each, announced=known, login=renewed) for each in partitions]
 
 
 def plan_batch(options: Query, plan: Callable[[Connection], Iterable[Partition]]) -> list[InputPartition]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, Opening, Reach, RetryOptions, TlsOptions
@@ -17,8 +17,9 @@ from spark_nats.options.proxied import Proxied
 from spark_nats.options.websocket import WebSocket
 from spark_nats.protocol.subjects import INBOX_PREFIX
 
-LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
-"""The options that log in; only one of them may be set."""
+NKEYS = ("nkeySeedFile", "nkeySeedSecret")
+LOGINS = ("user", "token", *NKEYS, "jwtSecret", "credentialsFile", "credentialsSecret")
+"""The options that log in."""
 
 AUTHORITIES = ("tlsCaFile", "tlsCaPem")
 CERTIFICATES = ("tlsCertFile", "tlsCertPem")
@@ -67,20 +68,33 @@ class Login(Group, section="Login"):
 
     user: str | None = option(values.read_text, "user name")
     password: str | None = option(values.read_secret, "password of `user`", needs=("user",))
-    token: str | None = option(values.read_secret, "authentication token, instead of `user`", excludes=LOGINS[:1])
+    token: str | None = option(
+        values.read_secret,
+        "authentication token, instead of `user`; also together with an nkey or a JWT, for an auth callout",
+        excludes=("user",),
+    )
     nkey_seed_file: Credentials | None = option(
-        values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with", excludes=LOGINS[:2]
+        values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with", excludes=("user",)
     )
     nkey_seed_secret: Credentials | None = option(
-        values.read_seed, "the seed itself, instead of a file; Spark hides the value in its plans", excludes=LOGINS[:3]
+        values.read_seed,
+        "the seed itself, instead of a file; Spark hides the value in its plans",
+        excludes=("user", *NKEYS[:1]),
+    )
+    jwt_secret: str | None = option(
+        values.read_jwt,
+        "JWT of the user whose seed `nkeySeedFile` or `nkeySeedSecret` has; Spark hides the value in its plans",
+        needs=NKEYS,
     )
     credentials_file: Credentials | None = option(
-        values.read_credentials_file, "`.creds` file, with a JWT and a seed, to log in with", excludes=LOGINS[:4]
+        values.read_credentials_file,
+        "`.creds` file, with a JWT and a seed, to log in with; read again before each login",
+        excludes=("user", *NKEYS),
     )
     credentials_secret: Credentials | None = option(
         values.read_credentials,
         "the text of a `.creds` file, instead of the file; Spark hides the value in its plans",
-        excludes=LOGINS[:5],
+        excludes=("user", *NKEYS, "credentialsFile"),
     )
 
 
@@ -173,6 +187,8 @@ class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
             OptionError: the options for TLS cannot be used.
         """
         key = self.nkey_seed_file or self.nkey_seed_secret or self.credentials_file or self.credentials_secret
+        if key is not None:
+            key = replace(key, token=self.token, jwt=self.jwt_secret or key.jwt)
         return ConnectionOptions(
             servers=self.servers,
             discover=self.discover_servers,

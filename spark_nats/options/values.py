@@ -11,6 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -319,6 +320,18 @@ def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
         raise ValueError(f"is {shown(text)}, which {error}") from None
 
 
+def read_credentials_file(text: str) -> Credentials:
+    """Read the name of a ``.creds`` file, and what it holds now."""
+    return replace(_from_file(text, parse_creds), file=text)
+
+
+def read_jwt(text: str) -> str:
+    """Read the JWT of a user; no error shows it."""
+    if not re.fullmatch(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", text.strip()):
+        raise ValueError("is not the JWT of a user, which begins with eyJ and has three parts")
+    return text.strip()
+
+
 def _usable(credentials: Credentials) -> Credentials:
     try:
         key_pair(credentials.nkey_seed or "")
@@ -333,7 +346,6 @@ def _usable(credentials: Credentials) -> Credentials:
 read_seed = partial(_from_text, parse=parse_seed)
 read_credentials = partial(_from_text, parse=parse_creds)
 read_seed_file = partial(_from_file, parse=parse_seed)
-read_credentials_file = partial(_from_file, parse=parse_creds)
 
 
 def read_location(text: str) -> str:

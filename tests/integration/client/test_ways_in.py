@@ -182,6 +182,26 @@ def with_credentials_of_an_account(directory: Path) -> Way:
     )
 
 
+def with_a_jwt_and_a_seed(directory: Path) -> Way:
+    ours, other = OperatorMode(), OperatorMode()
+    right, wrong = (parse_creds(mode.creds(directory / "any.creds").read_text()) for mode in (ours, other))
+    seeds, jwts = (right.nkey_seed or "", wrong.nkey_seed or ""), (right.jwt or "", wrong.jwt or "")
+    return Way(
+        ours.config,
+        {"nkeySeedSecret": seeds[0], "jwtSecret": jwts[0]},
+        {"nkeySeedSecret": seeds[1], "jwtSecret": jwts[1]},
+        VIOLATION,
+        secrets=[*seeds, *jwts],
+    )
+
+
+def with_credentials_and_a_token_that_nobody_asks_for(directory: Path) -> Way:
+    way = with_credentials_of_an_account(directory)
+    way.right["token"] = way.wrong["token"] = "t0ps3cret"
+    way.secrets.append("t0ps3cret")
+    return way
+
+
 def with_texts_instead_of_files(directory: Path) -> Way:
     ours, mode = Certificates(directory), OperatorMode()
     client = ours.client("ann@example.com")
@@ -230,6 +250,8 @@ WAYS: list[Callable[[Path], Way]] = [
     with_an_nkey,
     with_an_nkey_file,
     with_credentials_of_an_account,
+    with_a_jwt_and_a_seed,
+    with_credentials_and_a_token_that_nobody_asks_for,
     with_texts_instead_of_files,
     with_a_context,
 ]

@@ -6,6 +6,7 @@ import re
 import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,8 +252,23 @@ def test_a_file_and_its_text_contradict_each_other(pem, tmp_path):
     for (one, other), file in both.items():
         with pytest.raises(OptionError, match=f"options '{one}' and '{other}' contradict each other"):
             parse({one: file, other: read_text(file)})
-    with pytest.raises(OptionError, match="options 'token' and 'credentialsSecret' contradict each other"):
-        parse({"token": "t", "credentialsSecret": creds.read_text()})
+    with pytest.raises(OptionError, match="options 'user' and 'credentialsSecret' contradict each other"):
+        parse({"user": "u", "credentialsSecret": creds.read_text()})
+
+
+def test_a_jwt_comes_with_a_seed_and_a_token_with_either(tmp_path):
+    creds = OperatorMode().creds(tmp_path / "user.creds")
+    found = parse_creds(creds.read_text())
+    apart = parse({"jwtSecret": f" {found.jwt}\n", "nkeySeedSecret": found.nkey_seed}).connection.credentials
+    assert apart == found
+    assert parse({"credentialsFile": str(creds), "token": "t"}).connection.credentials == replace(found, token="t")
+    with pytest.raises(OptionError, match="option 'jwtSecret' needs the option 'nkeySeedFile' or 'nkeySeedSecret'"):
+        parse({"jwtSecret": found.jwt})
+    with pytest.raises(OptionError, match="contradict each other"):
+        parse({"jwtSecret": found.jwt, "credentialsFile": str(creds), "nkeySeedSecret": found.nkey_seed})
+    with pytest.raises(OptionError, match="'jwtSecret' is not the JWT of a user") as raised:
+        parse({"jwtSecret": found.nkey_seed, "nkeySeedSecret": found.nkey_seed})
+    assert found.nkey_seed not in str(raised.value)
 
 
 def test_a_creds_text_may_have_lost_its_lines(tmp_path):

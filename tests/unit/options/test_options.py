@@ -701,7 +701,7 @@ def test_rows_are_not_written_as_messages_to_an_object_store():
 def test_an_option_is_named_as_its_field_unless_it_says_otherwise():
     assert WriteOptions.options["max_in_flight"].name == "maxInFlight"
     assert Triggers.options["max_offsets"].name == "maxOffsetsPerTrigger"
-    assert len(documented()) == 83
+    assert len(documented()) == 84
 
 
 def test_what_does_not_go_together_is_said_of_options_that_there_are():

@@ -17,6 +17,7 @@ from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.client import NOBODY_LISTENS, REQUEST_TIMEOUT
 from spark_nats.errors import NatsError, NatsTimeoutError, NoRespondersError
+from spark_nats.protocol.bytecolumns import lengths_of
 from spark_nats.protocol.control import encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.messages import Messages
@@ -202,6 +203,12 @@ class Connection(Link):
     def publish(self, subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> None:
         """Send one message; the subjects must be literal and valid, and a header block must be well-formed."""
         self.send(encode_message(subject, payload, reply, header))
+
+    def find_too_large(self, payloads: pa.Array, headers: pa.Array | None) -> int | None:
+        """Return the first row that is larger than the server accepts, as it said when it was connected to, or None."""
+        size = lengths_of(payloads) if headers is None else lengths_of(payloads) + lengths_of(headers)
+        large = size > min(self.info.max_payload or 2**63 - 1, 2**63 - 1)
+        return int(large.argmax()) if large.any() else None
 
     def at_close(self, subjects: Sequence[str]) -> None:
         """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.

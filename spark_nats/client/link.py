@@ -352,6 +352,8 @@ class Link:
                 condition = conditions.LOGIN_ENDED if self._logged_in else conditions.CREDENTIALS_REFUSED
                 return AuthorizationError(condition(server=self.server, reason=shown))
         transient = Transient.ALWAYS if error.kind.is_transient else Transient.NEVER
+        if error.kind is ErrorKind.TOO_LARGE:  # a new connection knows the limit of now, and messages are judged by it
+            transient = Transient.ONCE_ESTABLISHED
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _lost(self, error: OSError) -> NatsError:

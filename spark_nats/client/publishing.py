@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.client.pool import Lease
-from spark_nats.errors import NatsError
+from spark_nats.conditions import Hint
+from spark_nats.conditions.client import ROW_TOO_LARGE
+from spark_nats.errors import InvalidRowError, NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
 
 PART_BYTES = 1 << 20  # bytes of payload and headers that are encoded and sent at once; a larger message goes alone
@@ -139,6 +141,16 @@ class CorePublisher:
                 except NatsError as lasting:
                     raise (failed if lasting is error else self._failed(lasting)) from None
                 self._parts = deque(part._replace(mark=None) for part in self._parts)
+                self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Raise if a part has a row that is larger than the server accepts that was just connected to."""
+        first, connection = self._confirmed, self._lease.connection
+        for part in self._parts:
+            if (row := connection.find_too_large(part.payloads, part.headers)) is not None:
+                said = ROW_TOO_LARGE(row=first + row, most=connection.info.max_payload)
+                raise self._failed(InvalidRowError(said).advising(Hint.ROW)) from None
+            first += len(part.subjects)
 
     def _failed(self, error: NatsError) -> NatsError:
         confirmed = self.confirmed

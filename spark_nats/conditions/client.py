@@ -75,3 +75,7 @@ NOT_NATS = Condition("[NATS_NOT_NATS] {server} does not speak the NATS protocol:
 TRYING_AGAIN = Condition("[NATS_TRYING_AGAIN] {what}: {reason}; trying again{limit}")
 GOES_ON = Condition("[NATS_GOES_ON] {what}: resumed after {seconds:.1f} s")
 LAME_DUCK = Condition("[NATS_LAME_DUCK] {server} is shutting down (lame duck mode)")
+ROW_TOO_LARGE = Condition(
+    "[NATS_ROW_TOO_LARGE] row {row} of the task is larger with its headers than the server's max_payload, which is "
+    "{most} bytes now"
+)

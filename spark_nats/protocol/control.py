@@ -163,6 +163,7 @@ class ErrorKind(Enum):
     LIMITED = auto()  # one operation exceeds a limit that others share
     AUTHORIZATION = auto()  # the credentials are refused
     OVERLOADED = auto()  # the server has too many connections, or this client is a slow consumer
+    TOO_LARGE = auto()  # a message is larger than the server accepts now, which may have changed since it said how much
     MISUSE = auto()  # the client sent what this server does not accept, or the port is not for clients
     FATAL = auto()  # anything else
 
@@ -197,8 +198,8 @@ _ERRORS = {
         "connection throttling",
         "slow consumer",
     ),
+    ErrorKind.TOO_LARGE: ("maximum payload violation",),
     ErrorKind.MISUSE: (
-        "maximum payload violation",
         "maximum control line exceeded",
         "unknown protocol operation",
         "invalid client protocol",

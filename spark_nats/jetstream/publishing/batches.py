@@ -25,7 +25,8 @@ from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import ConditionText, Hint, with_text
 from spark_nats.conditions import jetstream as conditions
-from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
+from spark_nats.conditions.client import ROW_TOO_LARGE
+from spark_nats.errors import InvalidRowError, NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import last_sequence
@@ -131,6 +132,9 @@ class BatchPublisher:
                 return True
             if self._lease.connection.lame_duck:
                 self._lease.move()
+            if (row := self._lease.connection.find_too_large(batch.payloads, batch.headers)) is not None:
+                most = self._lease.connection.info.max_payload
+                raise self._failed(InvalidRowError(ROW_TOO_LARGE(row=row, most=most)))
             refused = self._exchange(self._lease.connection, batch)
             if refused is None or refused.verdict is not Verdict.INCOMPLETE:
                 self._committing = None
@@ -139,7 +143,7 @@ class BatchPublisher:
                 return True
             if self._committing is not None:
                 self._doubt(batch, refused.reason)
-        except PublishError:
+        except (PublishError, InvalidRowError):
             raise
         except NatsError as error:
             self._lost(batch, error, began)

@@ -254,6 +254,7 @@ class Publisher:
                 error = another
             else:
                 self._ledger.queue[:] = left
+                self._sender.take_out_too_large()
                 return
         if self._sender.flight.held and error.may_pass(established=True):
             error.hints = (*error.hints, Hint.MESSAGE_IDS)

@@ -10,12 +10,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+import numpy as np
+
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.conditions import Hint, with_text
 from spark_nats.conditions import jetstream as conditions
-from spark_nats.errors import PublishError
+from spark_nats.conditions.client import ROW_TOO_LARGE
+from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
@@ -29,6 +32,9 @@ from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
+
+TOO_LARGE = "column 'payload' is larger with its headers than the server's max_payload of {most} bytes"
+"""Why a row is set aside after the server's limit has changed."""
 
 
 class Aside(Protocol):
@@ -113,6 +119,24 @@ class Sender:
         self.ledger.resent += rows.size
         self._queue.append(rows)
         return True
+
+    def take_out_too_large(self) -> None:
+        """Set rows of the queue aside that are larger than the server accepts; its limit may have changed.
+
+        Raises:
+            InvalidRowError: there is one, and nobody takes such rows.
+        """
+        queue, connection = self._queue, self.connection
+        for i in range(len(queue)):
+            while (row := connection.find_too_large(queue[i].payloads, queue[i].headers)) is not None:
+                rows, most = queue[i], connection.info.max_payload
+                if self.aside is None:
+                    said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
+                    raise InvalidRowError(said).advising(Hint.ROW)
+                self.aside.take(rows.take(slice(row, row + 1)), TOO_LARGE.format(most=most))
+                self.ledger.set_aside += 1
+                queue[i] = rows.take(np.arange(rows.size) != row)
+        queue[:] = [rows for rows in queue if rows.size]
 
     def verify(self, closely: bool = False) -> None:
         """Check that the stream still has what it has acknowledged."""

@@ -252,7 +252,7 @@ def test_a_server_that_answers_pings_is_not_given_up(client: Client) -> None:
         (b"-ERR 'Slow Consumer'", ErrorKind.OVERLOADED, True),
         (b"-ERR 'maximum connections exceeded'", ErrorKind.OVERLOADED, True),
         (b"-ERR 'maximum subscriptions exceeded'", ErrorKind.LIMITED, False),
-        (b"-ERR 'Maximum Payload Violation'", ErrorKind.MISUSE, True),
+        (b"-ERR 'Maximum Payload Violation'", ErrorKind.TOO_LARGE, True),
         (b"-ERR 'Authorization Violation'", ErrorKind.AUTHORIZATION, True),
         (b"-err   'Permissions Violation for Subscription to \"a\"'", ErrorKind.PERMISSIONS, False),
         (b"-ERR 'Invalid Publish Subject'", ErrorKind.REJECTED, False),

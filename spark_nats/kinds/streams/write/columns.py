@@ -137,19 +137,24 @@ class RowChecker:
     ) -> None:
         self._options = options
         self._unknown = unknown
-        self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), "the server's max_payload"
-        if max_message_size is not None and max_message_size < self.max_size:
-            whose = "the stream's max_msg_size" if columns.target is None else "the bucket's max_value_size"
-            self.max_size, self.whose_limit = max_message_size, whose
         self._ids = ids
         self._names_stream = names_stream
         self._columns = columns
+        self._max_message_size = max_message_size
+        self.limit_to(max_payload)
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._warned = False
         # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self.max_size}")
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _MAX_INBOX_SUFFIX
+
+    def limit_to(self, max_payload: int) -> None:
+        """Judge the next rows by the limit of the server that they are sent to now."""
+        self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), "the server's max_payload"
+        if self._max_message_size is not None and self._max_message_size < self.max_size:
+            whose = "the stream's max_msg_size" if self._columns.target is None else "the bucket's max_value_size"
+            self.max_size, self.whose_limit = self._max_message_size, whose
 
     def check(
         self, batch: pa.RecordBatch, first_row: int, added: int = 0, hints: Sequence[Hint] = (Hint.ROW,)

@@ -200,6 +200,7 @@ class RowWriter:
         for batch in batches:
             if isinstance(publisher, Publisher) and self._fence and self._fence.is_due(self._lease.connection):
                 publisher.ask(self._fence.check)
+            checker.limit_to(self._lease.connection.info.max_payload)
             try:
                 rows = self.rows_to_send(checker, batch, count)
             except InvalidRowError:

@@ -60,8 +60,14 @@ def _documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documente
     for other in others:
         kind = live[other]
         default += f" in streaming ({kind.called.removeprefix(' of ') if kind else ''}: {other})"
-    if live and batch - set(live):
-        default += f"{'' if others else ' in streaming'}, {min(batch - set(live))} in batch"
+    of_kind = {(kind, writing): row.default_in(True) for row, kind, writing, streaming in rows if streaming}
+    own = {
+        row.default_in(False) or ""
+        for row, kind, writing, streaming in rows
+        if not streaming and of_kind.get((kind, writing)) not in (None, row.default_in(False))
+    }
+    if live and own:
+        default += f"{'' if others else ' in streaming'}, {min(own)} in batch"
     return Documented(rows[0][0], scopes.pop() if len(scopes) == 1 else "both", default)
 
 

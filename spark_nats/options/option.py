@@ -67,7 +67,7 @@ class Group:
         for base in reversed(cls.__mro__[1:]):  # the order of a dataclass's fields
             found |= getattr(base, "options", {})
         for name, each in vars(cls).items():
-            if isinstance(each, Field):
+            if isinstance(each, Field) and _OPTION in each.metadata:
                 row: Option = each.metadata[_OPTION]
                 found[name] = replace(row, name=row.name or _camel_case(name), section=row.section or cls.section)
         cls.options = found

@@ -11,7 +11,6 @@ from spark_nats.kinds.buckets.conditions import EXACT_NEEDS_STREAM
 from spark_nats.kinds.streams.options import (
     DEDUPLICATE,
     EXACT,
-    NEVER,
     WINDOW,
     AcknowledgedRows,
     ReadOptions,
@@ -124,7 +123,7 @@ class BucketStreamWrite(WriteOptions):
 class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
     """What is written to a KV bucket, and how."""
 
-    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=WINDOW, batch_default=NEVER, section=EXACTNESS)
+    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=WINDOW, section=EXACTNESS)
     on_conflict: str = option(
         read_on_conflict,
         "what to do with a row whose key has another revision than `expected_revision`: `fail` the task or `skip` "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -262,8 +262,10 @@ DEDUPLICATE = (
 class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where and how to write; without a ``stream``, rows go to core NATS."""
 
+    # Whether a stream without a `duplicate_window` is refused: not where nobody has asked for one.
+    needs_window: bool = field(default=True, compare=False)
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
-    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
+    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=WINDOW)
     state_bucket: str = option(
         values.read_bucket,
         "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "
@@ -290,4 +292,6 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
         super().checked(given)
+        if self.stream and not self.streaming and "deduplicate" not in given:
+            return replace(self, needs_window=False)
         return self

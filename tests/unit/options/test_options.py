@@ -116,7 +116,7 @@ def test_deduplication_is_exact_in_streaming_writes_to_a_stream_only():
     assert write(streaming=True, stream="S", deduplicate="TRUE").deduplicate == "exact"
     assert write(streaming=True, stream="S", deduplicate="window").deduplicate == "window"
     assert write(streaming=True, stream="S", deduplicate="false").deduplicate == "false"
-    assert write(stream="S").deduplicate == "false"
+    assert write(stream="S").deduplicate == write(bucket="B").deduplicate == "window"
     assert write(streaming=True, subject="s").deduplicate == "false"
     with pytest.raises(OptionError, match="'deduplicate' is 'maybe'; it must be exact, window or false"):
         write(streaming=True, stream="S", deduplicate="maybe")

@@ -69,7 +69,7 @@ def writable(
     refuse_mirror(found)
     if found.config.get("no_ack"):
         raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=stream))
-    if options.deduplicate == WINDOW and not found.duplicate_window:
+    if options.deduplicate == WINDOW and options.needs_window and not found.duplicate_window:
         instead = "false" if bucket_of(found.name) else "exact, which needs none, or false"
         raise PublishError(conditions.NO_WINDOW(target=describe_stream(found.name), instead=instead))
     return found, entry
@@ -101,7 +101,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
-        if "msg_id" in columns and options.deduplicate == NEVER and not stream.duplicate_window:
+        relies_on_ids = options.deduplicate == WINDOW or (options.deduplicate == NEVER and "msg_id" in columns)
+        if relies_on_ids and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
         _warn_of_republished(js, options, stream, columns)

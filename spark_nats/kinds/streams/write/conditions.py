@@ -74,8 +74,8 @@ NO_WINDOW = Condition(
 )
 IDS_NOT_RECOGNIZED = Condition(
     "[NATS_IDS_NOT_RECOGNIZED] {target} recognizes no message ids, because its duplicate_window is 0 (from nats-server "
-    "2.14 on, a stream with sources has none unless it is given one): rows with a 'msg_id' that it has already are "
-    "stored again; give it a duplicate_window"
+    "2.14 on, a stream with sources has none unless it is given one): rows that Spark writes again after a task has "
+    "failed, or with a 'msg_id' that it has already, are stored again; give it a duplicate_window"
 )
 COUNTERS_FIRE_NOTHING = Condition(
     "[NATS_COUNTERS_FIRE_NOTHING] stream {stream!r} has counters and allows schedules (its allow_msg_counter and "

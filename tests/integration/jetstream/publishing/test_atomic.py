@@ -118,7 +118,7 @@ def test_a_partition_without_rows_writes_nothing(nats_server: Server, nats_py: N
 
 def test_what_was_read_from_a_batch_is_no_batch_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     make_stream(nats_py, unique)
-    write(nats_server, numbers_table(unique, 3), stream=unique, atomic=True)
+    write(nats_server, numbers_table(unique, 3), stream=unique, atomic=True, deduplicate="false")
     headers = [{name: values[0] for name, values in m.headers.items()} for m in nats_py.read_stream(unique)]
     for atomic in (False, True):
         copies = numbers_table(unique, 3, first=3, headers=headers)

@@ -250,13 +250,13 @@ def test_conflicts_are_skipped_and_counted_if_so_asked(
 def test_an_error_counts_the_rows_that_were_skipped_before_it(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1, max_msg_size=1000)
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1, max_bytes=1000, discard="new")
     nats_py.publish_acked([(f"$KV.{unique}.a", b"theirs")])
     rows = entries(key=["a", "b", "a"], value=[b"1", b"2", b"x" * 2000], expected_revision=[0, 0, None])
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, onConflict="skip"))
     assert "refused row 2 (subject" in told
     account = "of this task's rows 1 were stored, 1 were skipped for their conflicts, no other one was stored"
-    assert told.endswith(account + MENDING)
+    assert told.endswith(account)
 
 
 @pytest.mark.parametrize("operation", ["DEL", "PURGE"])

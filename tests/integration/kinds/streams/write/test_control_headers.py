@@ -104,7 +104,7 @@ def test_a_copy_of_a_sourced_row_is_written_with_its_control_headers(server_fact
         (row,) = read(server, stream="COPY")
         assert dict(row["headers"])["Nats-Stream-Source"]
         copy = {"subject": ["T.x"], "payload": [row["payload"]], "headers": pa.array([row["headers"]], HEADERS)}
-        write(server, pa.table(copy), stream="T", controlHeaders=True)
+        write(server, pa.table(copy), stream="T", controlHeaders=True, deduplicate="false")
         (message,) = client.read_stream("T")
         assert message.headers == {"Mine": ["1"], "Nats-Expected-Stream": ["T"]}
 

@@ -141,7 +141,10 @@ def test_a_batch_is_stored_before_the_write_returns(nats_server: Server, nats_py
     rows = table_of(subject=[f"{unique}.a", f"{unique}.b"], payload=[b"one", b""], headers=[{"H": ["1", "2"]}, None])
     write(nats_server, rows, stream=unique)
     assert nats_py.held(unique) == 2
-    assert [essence(message) for message in stored_messages(nats_py, unique)] == [
+    stored = stored_messages(nats_py, unique)
+    ids = [message.headers.pop(MSG_ID) for message in stored]
+    assert ids[0] != ids[1]
+    assert [essence(message) for message in stored] == [
         (f"{unique}.a", b"one", None, {"H": ["1", "2"]}),
         (f"{unique}.b", b"", None, {}),
     ]
@@ -191,7 +194,7 @@ def test_headers_that_are_all_null_are_none(nats_server: Server, nats_py: NatsPy
     nulls = [None] * 50
     texts = [str(i) for i in range(50)]
     rows = table_of(subject=[f"{unique}.x"] * 50, payload=texts, headers=nulls, msg_id=nulls, reply=nulls)
-    write(nats_server, rows, stream=unique)
+    write(nats_server, rows, stream=unique, deduplicate="false")
     assert [message.headers for message in stored_messages(nats_py, unique)] == [{}] * 50
 
 
@@ -272,14 +275,15 @@ def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_p
 def test_a_row_is_stored_once_for_each_message_id(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     rows = table_of(payload=["1", "2", "again", "none", "none either"], msg_id=["id-1", "id-2", "id-1", None, None])
-    write(nats_server, rows, stream=unique, subject=f"{unique}.x")
+    options = {"stream": unique, "subject": f"{unique}.x", "deduplicate": "false"}
+    write(nats_server, rows, **options)
     assert [(m.payload.decode(), m.headers.get(MSG_ID)) for m in stored_messages(nats_py, unique)] == [
         ("1", ["id-1"]),
         ("2", ["id-2"]),
         ("none", None),
         ("none either", None),
     ]
-    write(nats_server, rows, stream=unique, subject=f"{unique}.x")
+    write(nats_server, rows, **options)
     assert nats_py.stored_texts(unique) == ["1", "2", *["none", "none either"] * 2]
 
 
@@ -580,13 +584,17 @@ def test_a_stream_without_a_window_takes_no_rows_that_rely_on_it(
     assert nats_py.stored_texts(unique) == ["a", "b", "c"]
     for _ in range(2):
         write(nats_server, rows.append_column("msg_id", pa.array(["a", "b", "c"])), stream=unique)
-    assert nats_py.held(unique) == 9
+    write(nats_server, rows, stream=unique)  # nobody has asked for a window
+    assert nats_py.held(unique) == 12
     warned = [record for record in caplog.records if "[NATS_IDS_NOT_RECOGNIZED]" in record.getMessage()]
-    assert len(warned) == 2
+    assert len(warned) == 3
+    assert "recognizes no message ids" in sentence_of(
+        lambda: write(nats_server, rows, stream=unique, deduplicate="window")
+    )
     nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "duplicate_window": 60_000_000_000})
     for _ in range(2):
         run_task(nats_server.url, rows, batch="1", stream=unique, deduplicate="window")
-    assert nats_py.held(unique) == 12
+    assert nats_py.held(unique) == 15
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 # 4. `nats object put FILE` names the object by its path as given, with a description header of none.
 # 5. `nats schedule add` leaves a row with Nats-Schedule and Nats-Schedule-Target in the stream.
 # 6. `nats counter incr` leaves Nats-Incr and {"val":"5"}.
+# Missed: 4: the name is a.txt. Not looked at: 5.
 . "$(dirname "$0")/with.sh"
 module=$(place natscli 0.5.0)
 printf 'module nats-cli\n\ngo 1.26.0\n\nrequire github.com/nats-io/natscli v0.5.0\n' >"$module/go.mod"

@@ -7,6 +7,7 @@
 # 3. A deletion is one row with op d and without `after`; the tombstone after it is not written.
 # 4. The headers are four of `__debezium.context.…`, each a JSON text with its schema (as seen before).
 # 5. The change's key is in no column.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 PG_PORT=$("$PYTHON" -c 'from tests.servers import free_ports; print(free_ports(1)[0])')

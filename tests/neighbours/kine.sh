@@ -5,6 +5,7 @@
 # 2. The value is compressed (s2) JSON or protobuf, so `string(value)` is not what Kubernetes stored.
 # 3. A deletion leaves a row of operation DEL.
 # 4. The bucket keeps a history of 10 revisions, so `history` has older objects.
+# Missed: 3: before the DEL there is a PUT whose value says that it deletes.
 . "$(dirname "$0")/with.sh"
 
 go_with "github.com/k3s-io/kine v0.17.5" <<'GO'

@@ -7,6 +7,7 @@
 # 4. A device that is connected receives our rows, on stream or not, with topic a/b and QoS 0.
 # 5. A device with a session (clean_session False, QoS 1) that is away misses our rows: only MQTT's own publishes are kept.
 # 6. Our headers do not reach a device.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 PACKAGES=(paho-mqtt==2.2.0)
 

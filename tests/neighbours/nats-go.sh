@@ -7,6 +7,7 @@
 # 4. `Create` over a deleted key leaves the deletion's sequence in that header, not 0.
 # 5. `PurgeDeletes` removes the DEL rows: they are gone here too, without a row of their own.
 # 6. `Object.AddLink` gives link {bucket, name}; `Seal` seals the stream, so that our write is refused with its name.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 PACKAGES=("github.com/nats-io/nats.go v1.55.0")
 

@@ -7,6 +7,7 @@
 # 4. A JSON object as a payload must be encoded by the program; a string is stored as UTF-8.
 # 5. An object with metadata and headers comes whole; an object of 0 bytes has 0 chunks and content of 0 bytes.
 # 6. It reads a key, an object and a deletion that we wrote as its own; `get` of a deleted key is an entry with DEL.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 PACKAGES=(@nats-io/jetstream@3.4.0 @nats-io/kv@3.4.0 @nats-io/obj@3.4.0 @nats-io/transport-node@3.4.0)
 

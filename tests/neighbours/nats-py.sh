@@ -7,6 +7,7 @@
 # 4. An object's description (metadata, headers) comes whole; what the user gave as headers is a map of lists.
 # 5. It reads a key, an object and a deletion that we wrote as its own.
 # 6. A header with two values that we wrote: it shows the last one only.
+# Missed: 4: it has no metadata of objects.
 . "$(dirname "$0")/with.sh"
 PACKAGES=(nats-py==2.16.0)
 

@@ -6,6 +6,7 @@
 # 3. The default bucket has deny_delete, discard new and a window of two minutes.
 # 4. An object put from a reader has chunks of 128 KiB; `add_link` a link with bucket and name.
 # 5. It reads a key, an object and a deletion of ours as its own; `get` of a deleted key is None.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 CRATES=('async-nats = "=0.51.0"' 'futures = "0.3"' 'bytes = "1"'
     'tokio = { version = "1", features = ["rt", "macros", "time", "io-util"] }')

@@ -6,6 +6,7 @@
 # 3. `counters.add` gives Nats-Incr and a payload {"val": "…"}.
 # 4. Its chunks are of 24 MB by default, more than max_payload: an object of 2 MiB cannot be put, and leaves no row.
 # 5. It reads a key and an object of ours as its own; our header with two values as a list.
+# Missed: 1: JetStream takes a list as well. 4: its chunks are of 24 KiB, the type stub says 24 MB; the object is put.
 . "$(dirname "$0")/with.sh"
 PACKAGES=(natsrpy==0.1.4)
 

@@ -6,6 +6,7 @@
 # 3. NatsRecordBuilder's headers are headers of the row.
 # 4. A row of ours with a JSON object reaches an event handler as it is; {"data": …, "id": …} is unwrapped; a text is
 #    an error of the log only (as seen before).
+# Missed: none of these; but nobody had guessed that `send` is answered by the stream.
 . "$(dirname "$0")/with.sh"
 PACKAGES=(@nestjs/microservices@12.1.1 @nestjs/core@12.1.1 @nestjs/common@12.1.1 @nats-io/transport-node@3.4.0
     reflect-metadata@0.2.2 rxjs@7.8.2)

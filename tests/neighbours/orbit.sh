@@ -7,6 +7,7 @@
 # 4. kvcodec.PathCodec: /a/b is stored as _root_.a.b.
 # 5. A key of ours written as base64 by Spark is read back by its own name.
 # 6. A group's stream has rows with Nats-Stream-Source, and their subject is that of the origin with the partition before it.
+# Missed: none.
 . "$(dirname "$0")/with.sh"
 MODULES=("github.com/nats-io/nats.go v1.55.0" "github.com/synadia-io/orbit.go/counters v0.1.2"
     "github.com/synadia-io/orbit.go/jetstreamext v0.3.2" "github.com/synadia-io/orbit.go/kvcodec v0.1.2"

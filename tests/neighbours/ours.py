@@ -85,6 +85,8 @@ def read(url: str, options: dict[str, str]) -> None:
     for row in read_partitions(pickle.dumps(reader), reader.partitions()):
         kept = {name: shown(value) for name, value in row.items() if name not in _LEFT_OUT}
         some = {name: value for name, value in kept.items() if value not in (None, [], {})}
+        if "headers" in some:  # in their order by name, since that of a map of Go is another each time
+            some["headers"] = dict(sorted(some["headers"].items()))
         print(json.dumps(some, ensure_ascii=False))
 
 

@@ -22,6 +22,7 @@ _VARIES = [
     (re.compile(r"\b[0-9a-f]{32}-[0-9a-f]{16}\b"), "<trace>"),
     (re.compile(r"\b(?=\w*\d)(?=\w*[A-Z])[0-9A-Za-z]{20,22}\b"), "<id>"),
     (re.compile(r"\b\d{13,}\b"), "<number>"),
+    (re.compile(r'(?<="Nats-Msg-Id": ")[\w-]{31}(?=")'), "<id>"),
     (re.compile(r"\b[0-9a-f]{20,21}\b"), "<id>"),
     (re.compile(r"(?<= orders\.a )\w{8}\b"), "<id>"),
     (re.compile(r"\(\d+\.\d+m?s\)"), "(<time>)"),

@@ -237,6 +237,7 @@ class Store:
     def restored(self, old: bool) -> None:
         """Be what a server makes of a backup: it holds what was there, and knows no id; old ones look for ids."""
         self.ids, self.noted = {}, deque()
+        self.configure(self.config)
         if not old:
             self.limited = {}
             self.last_time = max(self.messages.items())[1].time if self.messages else 0
@@ -272,12 +273,12 @@ class Store:
         return int(json.loads(self.messages[found[-1]].payload)["val"]) if found else 0
 
     def configure(self, config: dict[str, Any], old: bool = False) -> None:
-        """Take another configuration, and remove what its limits leave no place for; of a subject old servers
-        do so with its next message, or when they begin."""
+        """Take another configuration, and remove what its limits leave no place for; where a subject had no limit, old
+        servers do so with its next message, or when they begin."""
+        before, most = self.config.get("max_msgs_per_subject", -1), config.get("max_msgs_per_subject", -1)
         self.config = config
         self._limit_all()
-        most = config.get("max_msgs_per_subject", -1)
-        for subject in list(self.subjects) if most > 0 and not old else ():
+        for subject in list(self.subjects) if most > 0 and (not old or most < before) else ():
             for sequence in self.subjects[subject][:-most]:
                 self.remove(sequence, "max_msgs_per_subject")
 

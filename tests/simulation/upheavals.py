@@ -26,9 +26,13 @@ a server that was killed              reads what limits had removed from its dis
 a restored stream                     2.15: knows no id until its server begins again, and its last_ts is that of the
                                       last message that is there. Before: knows those of its messages
 a new replica                         knows the ids of messages that are there, and has no last_ts where it is empty
+a replica that was away               after the others have compacted their logs: knows the ids of what it had when it
+                                      began, and of what the leader still has. Where that is nothing, its last_ts is
+                                      that of the last message that it has stored itself
 created                               2.15: new for a restored stream. Before 2.14: the time at which the server that
                                       runs has begun, after an edit and another start, and for a restored stream
-max_msgs_per_subject edited           before 2.14: looked at with the next message of a subject, or at the next start
+max_msgs_per_subject edited           before 2.14: where there was none, looked at with the next message of a subject,
+                                      at the next start, or by a restore
 leader, leader_since                  of a server alone: no leader in answers to CREATE and UPDATE. In a cluster, one
                                       replica has a leader and no leader_since
 ====================================  =================================================================================
@@ -702,7 +706,8 @@ class RealPlace:
                 self._cluster.restart(server)
 
     def start_follower(self) -> None:
-        self._follower.start()
+        if not self._follower.running:
+            self._follower.start()
 
     @property
     def follower(self) -> str:
@@ -775,6 +780,8 @@ def play(site: Site, history: Sequence[Move], expected: Told | None = None) -> T
         told.append((str(move), found))
         if expected is not None and found != expected[i][1]:
             break  # what comes now differs for that
+    if any(what == "follower away" for what, _ in told):
+        site.start_follower()
     deleted = player.api(f"STREAM.DELETE.{player.stream}")
     assert deleted.get("success"), deleted
     player.hang_up()

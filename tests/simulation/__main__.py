@@ -28,7 +28,7 @@ MUTANTS = HERE / "mutants"
 USUAL = 500
 MOST_OF_MUTANT = 2000
 PORTION = 100
-OUTSIDE = "# Not in the simulated world:"
+OUTSIDE = "# Not in the simulated world"
 """Begins the line of a patch that says why no history, or hardly any, shows its defect; a test does that it names."""
 
 
@@ -113,7 +113,7 @@ def run_mutants(names: list[str], first: int, jobs: int) -> int:
     for patch in patches:
         outside = next((line for line in patch.read_text().splitlines() if line.startswith(OUTSIDE)), None)
         if outside is not None:
-            print(f"{patch.stem:<40} {'-':>6}  not in the simulated world: {outside.removeprefix(OUTSIDE).strip()}")
+            print(f"{patch.stem:<40} {'-':>6}  not in the simulated world: {outside.removeprefix(OUTSIDE).lstrip(":, ")}")
             continue
         played += 1
         after, why = _seeds_until_found(patch, first, jobs)

@@ -113,7 +113,8 @@ def run_mutants(names: list[str], first: int, jobs: int) -> int:
     for patch in patches:
         outside = next((line for line in patch.read_text().splitlines() if line.startswith(OUTSIDE)), None)
         if outside is not None:
-            print(f"{patch.stem:<40} {'-':>6}  not in the simulated world: {outside.removeprefix(OUTSIDE).lstrip(":, ")}")
+            why = outside.removeprefix(OUTSIDE).lstrip(":, ")
+            print(f"{patch.stem:<40} {'-':>6}  not in the simulated world: {why}")
             continue
         played += 1
         after, why = _seeds_until_found(patch, first, jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ libraries:
 
 
 @pytest.mark.long("spark_nats/datasource.py", "spark_nats/sparkapi.py")
-def test_a_pipeline_reads_and_writes_streams(
+def test_a_pipeline_reads_and_writes_streams_and_does_so_anew_with_a_full_refresh(
     spark_environment: dict[str, str], server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     server = server_factory()
@@ -38,15 +39,23 @@ def test_a_pipeline_reads_and_writes_streams(
         client.create_stream("RESULTS", ["results.>"])
         client.store("orders.eu", range(10))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            [Path(sys.executable).with_name("spark-pipelines"), "run", "--conf", "spark.ui.enabled=false"],
-            env={**spark_environment, "PATH": path},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-        found = [(message.subject, message.payload) for message in client.read_stream("RESULTS")]
-    assert sorted(found) == [("results.eu", b"%d" % i) for i in range(10)]
+
+        def run(*more: str) -> list[int]:
+            done = subprocess.run(
+                [Path(sys.executable).with_name("spark-pipelines"), "run", *more, "--conf", "spark.ui.enabled=false"],
+                env={**spark_environment, "PATH": path},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=280,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+            found = client.read_stream("RESULTS")
+            assert {message.subject for message in found} == {"results.eu"}
+            return sorted(int(message.payload) for message in found)
+
+        assert run() == list(range(10))
+        client.store("orders.eu", range(10, 15))
+        shutil.rmtree(tmp_path / "spark-warehouse")  # the catalog in memory has forgotten the table
+        assert run("--full-refresh-all") == sorted([*range(10), *range(15)])

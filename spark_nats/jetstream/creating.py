@@ -20,6 +20,8 @@ from spark_nats.protocol.stream_configs import RequestedConfig, differences, nea
 
 logger = logging.getLogger(__name__)
 
+_DEMANDED = "the account demands 'max_bytes' in the configuration of each stream, and this one has none"
+
 _said: set[Fact] = set()  # what this process has logged; other processes of the same query may have logged it too
 
 
@@ -46,10 +48,9 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
-        if error.err_code == ErrCode.INVALID_JSON:
-            raise error.with_context(
-                STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(config, error.description))
-            ) from None
+        if error.err_code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
+            reason = _DEMANDED if error.err_code == ErrCode.MAX_BYTES_REQUIRED else _refused(config, error.description)
+            raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
         raise
     # Older servers silently leave out fields that they do not know.
     return _compared(info, config, STREAM_MADE_OTHERWISE)

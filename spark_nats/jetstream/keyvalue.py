@@ -16,9 +16,12 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_its_kind, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.api import ApiError
+from spark_nats.protocol.api import ApiError, ErrCode
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
+
+DEMANDED_BYTES = 16 * 1024 * 1024
+"""The size of a small state, of some 50,000 keys, for accounts that demand a limit; it counts as used at once."""
 
 
 class Entry(NamedTuple):
@@ -81,9 +84,16 @@ class Bucket:
 def make_bucket(js: JetStream, name: str, **requested: Any) -> StreamInfo:
     """Return the state of a bucket's stream.
 
-    If the bucket is missing, it is created as :func:`~spark_nats.protocol.keyvalue.bucket_config` configures it.
+    If the bucket is missing, it is created as :func:`~spark_nats.protocol.keyvalue.bucket_config` configures it. Where
+    the account demands a limit of the size, it has :data:`DEMANDED_BYTES`, unless the request says otherwise.
     """
-    return create_stream(js, dict(bucket_config(name, requested)))  # a plain dict: an existing bucket may differ
+    config = dict(bucket_config(name, requested))  # a plain dict: an existing bucket may differ
+    try:
+        return create_stream(js, config)
+    except JetStreamError as error:
+        if error.err_code != ErrCode.MAX_BYTES_REQUIRED:
+            raise
+    return create_stream(js, {**config, "max_bytes": DEMANDED_BYTES})
 
 
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:

@@ -642,6 +642,22 @@ def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactor
         prepare(restricted_options(server), streaming=True)
 
 
+def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(server_factory: ServerFactory) -> None:
+    """Without one, the default of streaming failed: nobody had made the bucket by hand."""
+    demand = "max_bytes_required: true, max_store: 1GB"
+    server = server_factory(f"accounts: {{ A: {{ jetstream: {{ {demand} }}, users: [{{user: u, password: p}}] }} }}")
+    login = {"user": "u", "password": "p"}
+    with NatsPy(server.url.replace("nats://", "nats://u:p@")) as admin:
+        with pytest.raises(JetStreamError, match="'NEW' cannot be created: the account demands 'max_bytes'"):
+            prepare(
+                write_options(server.url, **login, stream="NEW", createStream='{"subjects": ["n"]}'), streaming=True
+            )
+        admin.create_stream("S", subjects=["s.>"], max_bytes=1_000_000)
+        prepare(restricted_options(server), streaming=True)
+        config = admin.stream_info("KV_SPARK_NATS")["config"]
+    assert (config["max_bytes"], config["discard"], config["max_msgs_per_subject"]) == (16 * 2**20, "new", 1)
+
+
 def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Server, unique: str) -> None:
     options = options_of(nats_server, unique)
     task, began = replace(TASK, query=unique), Began(unique, Position("now", 6), 0)

@@ -79,7 +79,8 @@ class Publisher:
         acks = PublishAcks(stream.name, stream.domain)
         self._ledger = PublishLedger(Acknowledged(acks, stream.last_sequence), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
-        is_read = exact and stream.retention == LIMITS  # reading others takes messages from their consumers
+        # Reading others takes messages from their consumers, unless by direct gets: only where an attempt has begun.
+        is_read = exact and (stream.retention == LIMITS or since is not None)
         memory = memory_of(JetStream(connection, api_prefix), stream)
         self._recovery = Recovery(
             initial=stream,

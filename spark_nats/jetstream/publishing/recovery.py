@@ -45,7 +45,7 @@ from spark_nats.jetstream.publishing.last_values import Behind, overtaking, repl
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, booleans, byte_strings, flags_of, values_of
@@ -201,6 +201,9 @@ class Recovery:
         since = self.shared_since
         if since is None and not late:
             since = min(rows.after for rows in sent)
+        if late and self._recognizes(info, memory, since):
+            self.memory, self._memory_now = memory, memory
+            return parts
         try:
             found = read_back(js, self.initial, info, since, trust)
         except PermissionsError as error:
@@ -210,6 +213,12 @@ class Recovery:
         left = [rows._replace(since=0.0, after=0) for rows in self._missing(found, parts)]  # as if never sent
         self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
         return left
+
+    def _recognizes(self, info: StreamInfo, memory: IdMemory, since: int | None) -> bool:
+        """Tell whether a stream without limits retention has all rows of other attempts, and so knows their ids."""
+        has_all = since is not None and info.first_sequence <= since + 1 <= info.last_sequence and not info.deleted
+        age = clock.monotonic() - self.last_progress
+        return info.retention != LIMITS and has_all and self.memory.knows_present(memory, age)
 
     def _missing(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
         """Return the rows that are not stored, or raise that it is unknown which these are."""

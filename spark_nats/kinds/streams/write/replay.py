@@ -210,6 +210,8 @@ class Fence:
         self._process = ""  # that held the stream's message ids then
         self._noted = self._asked = clock.monotonic()
         self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
+        # Where an earlier attempt began whose rows only the stream's memory of ids tells, as it cannot be read back.
+        self.unread: Began | None = None
 
     def note(self, js: JetStream, began: Began, revision: int, deadline: float) -> bool:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
@@ -223,10 +225,11 @@ class Fence:
         return connection is not self._connection or clock.monotonic() - self._asked > self._window / 8
 
     def check(self, js: JetStream) -> None:
-        """Check that no later attempt has begun.
+        """Check that no later attempt has begun, and that what earlier ones have stored is still known.
 
         Raises:
             PublishError: one has.
+            DataLossError: the ids of what they have stored may be forgotten, and ``failOnDataLoss`` is set.
             NatsError: the note or the stream cannot be read.
         """
         now = clock.monotonic()
@@ -234,6 +237,11 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
         self._asked, is_another = now, False
+        if self.unread is not None:
+            stream, memory = _state_and_memory(js, str(self._options.stream))
+            if not _still_knows(stream, memory, self.unread):
+                self.unread = None
+                report_unknown(self._options.fail_on_data_loss, self._task, cannot_read(stream))
         if js.connection is not self._connection:  # the server may have restarted, and forgotten ids
             process = memory_of(js, stream_info(js, str(self._options.stream))).process
             is_another = process != self._process or not process
@@ -305,9 +313,11 @@ def find_already_stored(
     fail = options.fail_on_data_loss
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
-        is_known = noted.knows_present if _has_all_since(stream, began) else noted.knows_all
-        if _has_stored_since(stream, began) and not is_known(memory, age):
-            report_unknown(fail, task, cannot_read(stream))
+        if _has_stored_since(stream, began):
+            if not _still_knows(stream, memory, began):
+                report_unknown(fail, task, cannot_read(stream))
+            elif fence is not None:
+                fence.unread = began
         return Before(began, None), True
     if began.end.created != stream.created and ask(history_of, began.end, stream) is Judgement.RECREATED:
         old = conditions.TARGET_CHANGED(task=task.name, old=stream.name, created=began.end.created, stream=stream.name)
@@ -337,6 +347,13 @@ def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
     times = (stream.last_time, began.end.time)
     is_same = stream.last_sequence == began.end.last and (times[0] == times[1] or not all(times))
     return stream.last_sequence > 0 and not is_same and not has_only_skipped(began.end, stream)
+
+
+def _still_knows(stream: StreamInfo, memory: IdMemory, began: Began) -> bool:
+    """Tell whether a stream that cannot be read back certainly knows the ids of all that it has stored since then."""
+    noted = memory_at(began)
+    is_known = noted.knows_present if _has_all_since(stream, began) else noted.knows_all
+    return is_known(memory, age_of(began, stream.time))
 
 
 def _has_all_since(stream: StreamInfo, began: Began) -> bool:
@@ -397,7 +414,12 @@ def _begin(
         noted = None
         found = begin(task, stream, known)
         if found.lacks_tail:
-            known = known._replace(tail=_look_at_tail(js, task, ids, stream, known))
+            tail = _look_at_tail(js, task, ids, stream, known)
+            if options.bad_rows_stream and not tail.rows:  # all its rows may have been bad
+                aside = stream_info(js, options.bad_rows_stream)
+                if rows := _look_at_tail(js, task, ids, aside, Inputs(None)).rows:
+                    tail = StreamTail(tail.since, rows, aside=aside.name)
+            known = known._replace(tail=tail)
             found = begin(task, stream, known)
         if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
             stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True

@@ -36,12 +36,14 @@ class StreamTail(NamedTuple):
         new: whether the messages show that the task has stored nothing.
         skipped: whether the messages show that the query has stored nothing between the last micro-batch that is noted
             and this one, and the task nothing at all.
+        aside: the dead-letter stream, if it has the rows.
     """
 
     since: int
     rows: int = 0
     new: bool = False
     skipped: bool = False
+    aside: str = ""
 
 
 class Inputs(NamedTuple):
@@ -116,7 +118,7 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     if older and known.noted <= own and tail.skipped:
         return Decision(warning=BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
     if not older and tail.rows:
-        older = f"it does not know {task.name}, of which stream {stream.name!r} has {tail.rows} rows"
+        older = f"it does not know {task.name}, of which stream {tail.aside or stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:
         if tail.new:
             return Decision(is_first_time=True)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect
-from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.errors import DataLossError, InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.kinds.buckets.write import sink_of
@@ -391,6 +391,22 @@ def test_a_bad_row_that_somebody_has_deleted_is_stored_again_when_it_is_replayed
     nats_py.purge_stream(f"BAD_{unique}")
     wait_until(lambda: replayed(nats_server, unique) and nats_py.held(f"BAD_{unique}") == 1)  # the id is forgotten
     assert nats_py.held(unique) == 1
+
+
+def test_rows_that_were_all_bad_show_that_the_state_bucket_was_put_back(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    nats_py.create_stream(f"BAD_{unique}", **FORGETFUL)
+    rows = table(subject=[f"{unique}.a"] * 2, payload=[None, None])
+    run_task(nats_server.url, rows, stream=unique, **set_aside(f"BAD_{unique}"))
+    nats_py.publish_acked([(f"$KV.SPARK_NATS.{unique}.0", b"", {"KV-Operation": "DEL"})])
+    monkeypatch.setattr(replay, "_noted", {})  # another process
+    known = f"it does not know partition 0 of micro-batch 0, of which stream 'BAD_{unique}' has 2 rows"
+    with pytest.raises(DataLossError, match=known):
+        run_task(nats_server.url, rows, stream=unique, **set_aside(f"BAD_{unique}"))
+    run_task(nats_server.url, rows, stream=unique, failOnDataLoss=False, **set_aside(f"BAD_{unique}"))
+    assert nats_py.held(f"BAD_{unique}") == 2
 
 
 def replayed(server: Server, stream: str) -> bool:

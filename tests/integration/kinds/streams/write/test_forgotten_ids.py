@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -123,6 +124,26 @@ def test_rows_whose_ids_a_started_server_misses_before_a_removed_message_are_fou
         run_task(server.url, ROWS[:4], stream="S")
         assert given(client, "S") == 8
         assert client.publish_acked([("S.0", b"", first)]) == [9]  # 2.11.11 knows none of the first four
+
+
+def test_a_replay_into_a_drained_work_queue_ends_when_its_rows_come_so_late_that_their_ids_may_be_forgotten(
+    server: NatsServer, client: NatsPy
+) -> None:
+    client.create_stream("S", ["S.>"], retention="workqueue", duplicate_window=2_000_000_000)
+    options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
+    prepare(options, streaming=True, columns=ROWS.schema.names)
+    write_partition(options, task, iter(ROWS.to_batches(50)))
+    drain(client, "S")
+
+    def late() -> Iterator[pa.RecordBatch]:
+        first, second = ROWS.to_batches(50)
+        yield first
+        time.sleep(1.2)  # the source is slow: more than half of the window
+        yield second
+
+    with pytest.raises(DataLossError, match="workqueue retention, and cannot be read back"):
+        write_partition(options, task, late())
+    assert given(client, "S") == 100
 
 
 def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: NatsServer, client: NatsPy) -> None:

@@ -104,7 +104,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "Kafka's servers": ({"kafka.bootstrap.servers": "h:9092"}, "name the servers in the option 'servers'"),
     "a url": ({"url": "nats://localhost"}, "name the servers in the option 'servers', such as nats://localhost:4222"),
     "Kafka's group": ({"kafka.group.id": "g"}, "keeps its position in its checkpoint (checkpointLocation)"),
-    "Kafka's client": ({"kafka.security.protocol": "SSL"}, "options of Kafka's client mean nothing here"),
+    "Kafka's client": ({"kafka.security.protocol": "SSL"}, "begin the URLs in the option 'servers' with tls://"),
     "nats-spark-connector's host": ({"nats.host": "localhost"}, "that is one of nats-spark-connector's"),
     "Kafka's retries": ({"fetchOffset.numRetries": 5}, "use the option 'retryTimeout'"),
     "Kafka's times": ({"startingOffsetsByTimestamp": "{}"}, "use the option 'startingTimestamp'"),

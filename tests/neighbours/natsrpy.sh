@@ -78,7 +78,7 @@ async def main():
     js = await nats.jetstream()
     stream = await js.streams.get("S")
     message = await stream.direct_get_last_for_subject("s.ours")
-    print(message.subject, message.payload, message.headers)
+    print(message.subject, message.payload, dict(sorted(message.headers.items())))
     kv = await js.kv.get("B")
     print(await kv.get("ours"), "put:", await kv.get("put"))
     out = io.BytesIO()

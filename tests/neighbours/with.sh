@@ -49,8 +49,9 @@ rust_with() {
     mkdir -p "$folder/src" && echo "$source" >"$folder/src/main.rs"
     { printf '[package]\nname = "program"\nversion = "0.1.0"\nedition = "2021"\n[profile.dev]\ndebug = 0\n'
       printf '[dependencies]\n'; printf '%s\n' "$@"; } >"$folder/Cargo.toml"
-    CARGO_TARGET_DIR=$CACHE/rust-target installed "$folder" cargo build
-    timeout 120 "$CACHE/rust-target/debug/program"
+    CARGO_TARGET_DIR=$CACHE/rust-target installed "$folder" bash -c \
+        'cargo build && cp "$CARGO_TARGET_DIR/debug/program" program' # the next program is built into the same place
+    timeout 120 "$folder/program"
 }
 java_with() {
     local folder; folder=$(place java "$@")

@@ -66,6 +66,7 @@ class Elsewhere:
 
     possible: bool = False  # whether one may answer, as far as is known
     heard: bool = False  # whether one has answered
+    said: str = ""  # what the first one has answered, in words
 
     def __bool__(self) -> bool:
         """Tell whether one may answer."""
@@ -223,6 +224,7 @@ class Flight:
         places = numbers[numbers >= self._base] - self._base
         if (open_ := places[self._statuses[places] == _OPEN]).size and not self._elsewhere.heard:
             self.strangers[str(self.row(int(open_[0]) + self._base).subjects[0])] = said.reason
+        self._elsewhere.said = self._elsewhere.said or said.reason
         self._elsewhere.heard = True
         self._twice = [each for each in self._twice if each.max() >= self._base]
         if places.size:

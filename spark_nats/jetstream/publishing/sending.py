@@ -261,7 +261,7 @@ class Sender:
         first = min(refused, key=lambda each: each.row)
         said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
         more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
-        more += f"; {self._stranger}" if self._elsewhere.heard else ""
+        more += f"; {self._stranger or self._elsewhere.said}" if self._elsewhere.heard else ""
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []

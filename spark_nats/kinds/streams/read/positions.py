@@ -163,7 +163,8 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         NatsError: this package has not written the document, or a later version of it.
     """
     fields = {field for entry in document.values() if isinstance(entry, Mapping) for field in entry}
-    refuse_later(document, fields - FIELDS_OF_OFFSETS)
+    # What has none of our fields is of another source.
+    refuse_later(document, fields - FIELDS_OF_OFFSETS if fields & FIELDS_OF_OFFSETS else set())
     try:
         for name in document:
             if violation := name_violation(name):

@@ -267,7 +267,7 @@ def test_the_option_echo_reaches_the_server() -> None:
 
 @pytest.mark.promise("writing#spark-to-core")
 def test_rows_that_the_server_took_before_an_error_are_counted() -> None:
-    said = b"-ERR 'Maximum Payload Violation'\r\n"
+    said = b"-ERR 'Unknown Protocol Operation'\r\n"
 
     def script(peer: Peer) -> None:
         peer.let_in()
@@ -284,7 +284,7 @@ def test_rows_that_the_server_took_before_an_error_are_counted() -> None:
         looked_at(writer)
         with pytest.raises(ServerError) as raised:
             writer.write(iter(batches))
-    assert "Maximum Payload Violation" in str(raised.value)
+    assert "Unknown Protocol Operation" in str(raised.value)
     assert "; 200 rows of this task were flushed before, up to 300 rows of this task were sent" in str(raised.value)
 
 

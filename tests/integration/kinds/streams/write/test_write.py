@@ -91,7 +91,7 @@ def test_a_stream_holds_what_was_written(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    save(many_rows(spark, unique).drop("reply"), nats_server, stream=unique)
+    save(many_rows(spark, unique).drop("reply"), nats_server, stream=unique, deduplicate=False)
     messages = [essence(message) for message in stored_messages(nats_py, unique)]
     expected = many_messages(unique, with_reply=False)
     assert in_any_order(messages) == in_any_order(expected)
@@ -174,7 +174,7 @@ def test_text_and_single_headers_will_do(
     nats_py.create_stream(unique)
     rows = [("grün\r\n", {"A": "1", "B": ""}), ("", {}), ("x", None)]
     frame = spark.createDataFrame(rows, "payload STRING, headers MAP<STRING, STRING>")
-    save(frame.coalesce(1), nats_server, stream=unique, subject=f"{unique}.x")
+    save(frame.coalesce(1), nats_server, stream=unique, subject=f"{unique}.x", deduplicate=False)
     assert [(message.payload.decode(), message.headers) for message in stored_messages(nats_py, unique)] == [
         ("grün\r\n", {"A": ["1"], "B": [""]}),
         ("", {}),
@@ -232,12 +232,12 @@ def test_what_was_read_can_be_written(spark: SparkSession, nats_server: Server, 
     # No two streams may listen on one subject.
     nats_py.api(f"STREAM.UPDATE.{source}", {**config, "subjects": [f"{unique}_else"]})
     nats_py.create_stream(target, [f"{unique}.>"])
-    save(nats(spark.read, nats_server, stream=source).load(), nats_server, stream=target)
+    save(nats(spark.read, nats_server, stream=source).load(), nats_server, stream=target, deduplicate=False)
     # What was written to a stream names that stream in a header: it must not keep the row out of the next.
     third = f"{unique}_THIRD"
     nats_py.api(f"STREAM.UPDATE.{target}", {**config, "name": target, "subjects": [f"{unique}_other"]})
     nats_py.create_stream(third, [f"{unique}.>"])
-    save(nats(spark.read, nats_server, stream=target).load(), nats_server, stream=third)
+    save(nats(spark.read, nats_server, stream=target).load(), nats_server, stream=third, deduplicate=False)
     original = [essence(message) for message in nats_py.read_stream(source)]
     assert len(original) == 3
     for copy in (target, third):

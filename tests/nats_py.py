@@ -161,14 +161,21 @@ class NatsPy:
 
     def restore(self, name: str, backup: tuple[dict[str, Any], list[bytes]]) -> None:
         """Restore a stream from a backup, as `nats stream restore` does; it must not exist."""
+        wait_until(lambda: self._is_restored(name, backup))
+
+    def _is_restored(self, name: str, backup: tuple[dict[str, Any], list[bytes]]) -> bool:
+        """Whether a stream is restored; not while the server still removes the folder of one that was just deleted."""
         target = self.api(f"STREAM.RESTORE.{name}", backup[0])["deliver_subject"]
 
-        async def send() -> None:
+        async def send() -> dict[str, Any]:
             for chunk in (*backup[1], b""):
                 answer = await self._client.request(target, chunk, timeout=30)
-            assert "error" not in json.loads(answer.data), answer.data
+            said: dict[str, Any] = json.loads(answer.data)
+            return said
 
-        self.run(send())
+        error = self.run(send()).get("error")
+        assert error is None or "no such file or directory" in error["description"], error
+        return error is None
 
     def purge_stream(self, name: str, **request: Any) -> int:
         """Purge, all or by `filter`, `seq`, `keep`; the number of messages removed."""

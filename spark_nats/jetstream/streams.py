@@ -165,6 +165,10 @@ class StreamInfo:
         )
         return ours == theirs and self == same
 
+    def has_all_after(self, sequence: int) -> bool:
+        """Tell whether the stream certainly still has all that it has stored after a sequence."""
+        return self.first_sequence <= sequence + 1 <= self.last_sequence and not self.deleted
+
     def sequences_from(self, sequence: int) -> int:
         """Return how many sequences the stream has from this one on, those of deleted messages included."""
         return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))

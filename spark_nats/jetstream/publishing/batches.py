@@ -402,17 +402,16 @@ class BatchPublisher:
 
         None as well if it is unknown under which subject the stream has the rows.
         """
-        js, transform = (
-            JetStream(self._lease.connection, self._api_prefix),
-            self._initial.config.get("subject_transform"),
-        )
+        js = JetStream(self._lease.connection, self._api_prefix)
+        transform = self._initial.config.get("subject_transform")
         blocks = byte_strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
             if value is not None:
-                subject: str | None = str(batch.subjects[row])
-                if transform and (subject := transformed(str(subject), transform)) is None:
+                subject = str(batch.subjects[row])
+                stored = transformed(subject, transform) if transform else subject
+                if stored is None:
                     return None
-                last = last_sequence(js, self._name, [str(subject)])
+                last = last_sequence(js, self._name, [stored])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
                     return row, expecting(expected, reason)
         return None

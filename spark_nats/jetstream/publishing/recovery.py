@@ -216,9 +216,9 @@ class Recovery:
 
     def _recognizes(self, info: StreamInfo, memory: IdMemory, since: int | None) -> bool:
         """Tell whether a stream without limits retention has all rows of other attempts, and so knows their ids."""
-        has_all = since is not None and info.first_sequence <= since + 1 <= info.last_sequence and not info.deleted
         age = clock.monotonic() - self.last_progress
-        return info.retention != LIMITS and has_all and self.memory.knows_present(memory, age)
+        has_all = info.retention != LIMITS and since is not None and info.has_all_after(since)
+        return has_all and self.memory.knows_present(memory, age)
 
     def _missing(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
         """Return the rows that are not stored, or raise that it is unknown which these are."""

@@ -352,13 +352,8 @@ def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
 def _still_knows(stream: StreamInfo, memory: IdMemory, began: Began) -> bool:
     """Tell whether a stream that cannot be read back certainly knows the ids of all that it has stored since then."""
     noted = memory_at(began)
-    is_known = noted.knows_present if _has_all_since(stream, began) else noted.knows_all
+    is_known = noted.knows_present if stream.has_all_after(began.end.last) else noted.knows_all
     return is_known(memory, age_of(began, stream.time))
-
-
-def _has_all_since(stream: StreamInfo, began: Began) -> bool:
-    """Tell whether a stream certainly still has all that it has stored since a task began."""
-    return stream.first_sequence <= began.end.next <= stream.last_sequence and not stream.deleted
 
 
 def _state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:

@@ -411,7 +411,7 @@ def _begin(
         if found.lacks_tail:
             tail = _look_at_tail(js, task, ids, stream, known)
             if options.bad_rows_stream and not tail.rows:  # all its rows may have been bad
-                aside = stream_info(js, options.bad_rows_stream)
+                aside = believed(js, stream_info(js, options.bad_rows_stream), Trust.TWICE)
                 if rows := _look_at_tail(js, task, ids, aside, Inputs(None)).rows:
                     tail = StreamTail(tail.since, rows, aside=aside.name)
             known = known._replace(tail=tail)

@@ -116,6 +116,8 @@ class RangeReader:
         retries: how long to retry without progress; None for no retries.
         on_arrival: called whenever messages have arrived, wanted or not.
         ahead: direct gets that have requested the range already, together with others.
+        keeps_consumer: whether its consumer is kept for the next range that the connection reads. Spark may end the
+            process of a read whose rows it no longer wants, and whatever is kept would then stay on the server.
 
     Attributes:
         created: when the stream was created, as the range has it or as the reader first saw it.
@@ -131,8 +133,10 @@ class RangeReader:
         retries: Retries | None = None,
         on_arrival: Callable[[], None] | None = None,
         ahead: DirectGets | None = None,
+        keeps_consumer: bool = False,
     ) -> None:
         self.created = what.created
+        self._keeps_consumer = keeps_consumer
         self._met = what.last  # a message of the planned stream
         self._ahead = ahead
         self._range = what
@@ -233,7 +237,7 @@ class RangeReader:
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
         key = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
-        moved = move_kept(js, key, position)
+        moved = move_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
         made = make_consumer(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
@@ -253,7 +257,7 @@ class RangeReader:
             if self._placement.by_server:
                 matching = made.pending / max(1, info.sequences_from(cursor.received))
                 self._placement.begin(matching, info.average_size)
-            if may_be_kept(js, info):
+            if self._keeps_consumer and may_be_kept(js, info):
                 consumer.keep = lambda asked: keep(js, key, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()

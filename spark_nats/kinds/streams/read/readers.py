@@ -65,6 +65,9 @@ _JOINED = 1 << 20  # bytes up to which batches are joined
 class _RangesReader:
     """The base of both readers: how they read a partition."""
 
+    _keeps_consumers = False
+    """Whether the process of a task keeps its consumers: for a query there is a next micro-batch, a batch has none."""
+
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         self._options = options
         self._schema = schema
@@ -140,6 +143,7 @@ class _RangesReader:
                     lambda done, rate: _still_reading(partition, count, done, rate),
                 ),
                 ahead=ahead,
+                keeps_consumer=self._keeps_consumers,
             )
             count = 0
             looked = False
@@ -215,6 +219,8 @@ class NatsReader(_RangesReader, DataSourceReader):
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams in micro-batches."""
+
+    _keeps_consumers = True
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         super().__init__(options, schema, traits)

@@ -51,7 +51,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), **more: Any) -> list[int]:
     """The sequences of the messages of a range."""
     what = Range(stream, None, start, end, tuple(filters), removed=Removed.NO_LOSS_AT_FIRST)
-    reader = RangeReader(what, retries=patience(), **more)
+    reader = RangeReader(what, retries=patience(), keeps_consumer=True, **more)
     return [sequence for _, deliveries in reader.read(js) for sequence in deliveries.stream_sequences().tolist()]
 
 
@@ -113,7 +113,7 @@ def test_two_ranges_at_once_have_a_consumer_each(js: JetStream, nats_py: NatsPy,
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    first = RangeReader(Range(unique, None, 11, 31), retries=patience()).read(js)
+    first = RangeReader(Range(unique, None, 11, 31), retries=patience(), keeps_consumer=True).read(js)
     rows = next(first).deliveries.stream_sequences().tolist()
     assert read(js, unique, 31, 61) == numbers(31, 61)
     rows += [sequence for _, deliveries in first for sequence in deliveries.stream_sequences().tolist()]
@@ -126,7 +126,7 @@ def test_a_range_that_is_given_up_leaves_no_consumer(js: JetStream, nats_py: Nat
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    reading = RangeReader(Range(unique, None, 11, 61)).read(js)
+    reading = RangeReader(Range(unique, None, 11, 61), keeps_consumer=True).read(js)
     next(reading)
     reading.close()  # type: ignore[attr-defined]
     wait_until(lambda: nats_py.consumers(unique) == [])

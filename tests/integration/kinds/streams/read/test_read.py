@@ -255,6 +255,27 @@ def test_columns_that_nobody_asked_for_are_not_built(
     assert read(nats_server, SEQUENCE, stream=unique) == [{"sequence": 1}, {"sequence": 2}]
 
 
+def test_a_batch_leaves_no_consumer_behind_its_partitions(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 40)
+    reader = batch_reader(nats_server, stream=unique, minPartitions=4)
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 40
+    wait_until(lambda: nats_py.consumers(unique) == [], timeout=30)
+
+
+def test_spark_that_wants_no_more_rows_leaves_no_consumer(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Spark may end the process of a task whose rows it does not want: the server would keep them for a minute."""
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 40)
+    frame = nats(spark.read, nats_server, stream=unique, minPartitions=4).load()
+    assert not frame.isEmpty()
+    wait_until(lambda: nats_py.consumers(unique) == [], timeout=30)
+    assert len(frame.take(1)) == len(frame.limit(1).collect()) == 1
+    wait_until(lambda: nats_py.consumers(unique) == [], timeout=30)
+
+
 def test_a_count_needs_no_columns(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     create_filled(nats_py, unique, 25)
     assert nats(spark.read, nats_server, stream=unique, minPartitions=3).load().count() == 25

@@ -217,7 +217,7 @@ class LiveConsumer:
         self._drop_removed()
         server, group = self.replica.server, self.replica.group
         headers_only = self.config.get("headers_only")
-        interest = group.cluster.interest
+        cluster = group.cluster
         keeps = self.acks != "none"
         taken: list[int] = []
         while self.waiting:
@@ -230,7 +230,7 @@ class LiveConsumer:
                 for pull in [p for p in self.waiting if p not in waits]:
                     self._end(pull, "404 No Messages")
                 break
-            if not interest.of(pull.reply):  # who has asked has gone
+            if not cluster.hearing(pull.reply):  # who has asked has gone
                 pull.forget()
                 self.waiting.popleft()
                 continue
@@ -337,16 +337,18 @@ class LiveConsumer:
         self._last_per_subject = None
         self._pending = None
 
-    def acknowledge(self, sequence: int, number: int, kind: bytes) -> None:
-        """Take an acknowledgement of a delivery."""
+    def acknowledge(self, sequence: int, number: int, kind: bytes) -> bool:
+        """Take an acknowledgement of a delivery; tell whether there was any: else servers say nothing."""
         self._drop_removed()
+        if sequence >= self.next:
+            return False
         if kind.startswith(b"+WPI"):
-            return
+            return True
         if kind.startswith(b"-NAK"):
             if sequence in self.unacknowledged and sequence not in self.redeliver:
                 self.redeliver.append(sequence)
                 self.deliver()
-            return
+            return True
         if self.acks == "all":
             chosen = [s for s in self.unacknowledged if s <= sequence]
             if sequence > self.floor and number > self.acknowledged_count:
@@ -357,9 +359,10 @@ class LiveConsumer:
             chosen = [sequence]
             self._settle(sequence)
         else:
-            return
+            return True
         self._propose_acks(chosen)
         self.deliver()
+        return True
 
     def _propose_acks(self, sequences: list[int]) -> None:
         leader = self.replica.group.leader()

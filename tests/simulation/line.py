@@ -20,14 +20,20 @@ class ModelSite:
     Args:
         version: that the servers are to be.
         servers: how many there are.
+        domain: of their JetStream, if it has a name.
+        hub: those of another domain whose leaf node the only server is, in the same time.
 
     Attributes:
         cluster: the servers, to do something to them.
     """
 
-    def __init__(self, version: str, servers: int = 1) -> None:
-        self.world = World(0)
-        self.cluster = Cluster(self.world, Network(self.world, (0.0, 0.0), 0.0, 1 << 30), servers, version)
+    def __init__(self, version: str, servers: int = 1, domain: str = "", hub: ModelSite | None = None) -> None:
+        self.world = hub.world if hub is not None else World(0)
+        net = hub.cluster.net if hub is not None else Network(self.world, (0.0, 0.0), 0.0, 1 << 30)
+        self.cluster = Cluster(self.world, net, servers, version, domain, 4222 if hub is None else 5222)
+        if hub is not None:
+            self.cluster.linked.append(hub.cluster)
+            hub.cluster.linked.append(self.cluster)
 
     def line(self, server: int = 0) -> ModelLine:
         """Return a line to a server."""

@@ -24,6 +24,7 @@ MAX_PAYLOAD = 1 << 20
 WINDOW = 120_000_000_000
 _LINE = re.compile(rb"([A-Za-z+-]+)[ \t]*(.*)", re.DOTALL)
 _ZERO_TIME = "0001-01-01T00:00:00Z"
+_API_SUBJECT = re.compile(r"\$JS\.(?:([^.]+)\.)?API\.(.+)")
 
 
 class Subscription(NamedTuple):
@@ -291,6 +292,8 @@ class ModelServer:
             "client_id": self._clients,
             "client_ip": "127.0.0.1",
         }
+        if cluster.domain:
+            info["domain"] = cluster.domain
         if len(cluster.servers) > 1:
             info["cluster"] = "model"
             info["connect_urls"] = [f"127.0.0.1:{port}" for port in cluster.ports]
@@ -308,9 +311,15 @@ class ModelServer:
                 if not cluster.acknowledge(self, subject, reply, payload):
                     self._nobody(reply, subject)
                 return
-            if subject.startswith("$JS.API."):
+            if found := _API_SUBJECT.fullmatch(subject):
                 heard = self._stranger_answers(cluster.strange, reply)
-                if not cluster.api(self, subject.removeprefix("$JS.API."), reply, payload, header) and not heard:
+                where = cluster.in_domain(self, found[1] or cluster.domain)
+                if where is self:
+                    heard = cluster.api(self, found[2], reply, payload, header) or heard
+                elif where is not None:
+                    heard = True
+                    self.beyond(where, lambda: where.cluster.api(where, found[2], reply, payload, header))
+                if not heard:
                     self._nobody(reply, subject)
                 return
         delivered = self._stranger_answers(cluster.strange_acks, reply)
@@ -339,7 +348,7 @@ class ModelServer:
         """Deliver a message to whoever subscribes; tell whether anybody does."""
         groups: dict[str, list[Subscription]] = {}
         found = False
-        for each in self.cluster.interest.of(subject):
+        for each in self.cluster.hearing(subject):
             if each.connection is source and not source.echo:
                 continue
             if each.queue:
@@ -353,7 +362,7 @@ class ModelServer:
 
     def deliver_to_inbox(self, inbox: str, subject: str, reply: str, header: bytes, payload: bytes) -> None:
         """Deliver a message under its own subject to whoever subscribes to an inbox."""
-        for each in self.cluster.interest.of(inbox):
+        for each in self.cluster.hearing(inbox):
             self._hand(each, subject, reply, header, payload)
 
     def _hand(self, to: Subscription, subject: str, reply: str, header: bytes, payload: bytes) -> bool:
@@ -372,6 +381,10 @@ class ModelServer:
         if not cluster.loses_on_route():
             cluster.over_route(self, other, lambda: other.act(arrive))
         return True
+
+    def beyond(self, other: ModelServer, action: Callable[[], object]) -> None:
+        """Have something happen at the other end of a leaf node's connection."""
+        self.cluster.over_route(self, other, lambda: other.act(action))
 
     # What happens to it
 
@@ -471,10 +484,13 @@ class Cluster:
         net: between them and their clients.
         servers: how many.
         version: that they say.
+        domain: of their JetStream, if it has a name.
+        first_port: where the first one listens.
 
     Attributes:
         ports: where they listen.
         in_flight_limit: proposals that a leader takes at once, beyond which it says 429.
+        linked: those of other domains, at the other ends of leaf nodes' connections.
     """
 
     def __init__(
@@ -483,14 +499,18 @@ class Cluster:
         net: Network,
         servers: int = 3,
         version: str = "2.15.1",
+        domain: str = "",
+        first_port: int = 4222,
     ) -> None:
         self.world = world
         self.net = net
         self.version = version
         self.interest = Interest()
         self.groups: dict[str, Group] = {}
-        self.ports = [4222 + i for i in range(servers)]
-        self.servers = [ModelServer(self, f"n{i + 1}", port) for i, port in enumerate(self.ports)]
+        self.domain = domain
+        self.linked: list[Cluster] = []
+        self.ports = [first_port + i for i in range(servers)]
+        self.servers = [ModelServer(self, f"{domain or 'n'}{i + 1}", port) for i, port in enumerate(self.ports)]
         self.cut: set[frozenset[str]] = set()  # routes
         self.latest = 0  # the last time that a server was asked for, in nanoseconds since 1970
         self.in_flight_limit = 10_000
@@ -546,6 +566,27 @@ class Cluster:
         if one is other:
             return True
         return one.up and other.up and not (self.cut and frozenset((one.name, other.name)) in self.cut)
+
+    def gates(self) -> list[ModelServer]:
+        """Return a server of each other domain that leaf nodes' connections lead to."""
+        return [next(each for each in other.servers if each.up) for other in self.linked if other.is_up()]
+
+    def is_up(self) -> bool:
+        """Tell whether any server is up."""
+        return any(each.up for each in self.servers)
+
+    def in_domain(self, server: ModelServer, domain: str) -> ModelServer | None:
+        """Return who takes requests to a domain that are sent to a server: itself, a gate, or nobody."""
+        if domain == self.domain:
+            return server
+        return next((each for each in self.gates() if each.cluster.domain == domain), None)
+
+    def hearing(self, subject: str) -> list[Subscription]:
+        """Return who gets a message with a subject, in all domains."""
+        found = self.interest.of(subject)
+        for other in self.linked:
+            found += other.interest.of(subject)
+        return found
 
     def reachable(self, server: ModelServer) -> list[ModelServer]:
         """Return the servers that one can talk with, itself first."""
@@ -611,7 +652,17 @@ class Cluster:
     def store(
         self, server: ModelServer, subject: str, reply: str | Callable[[str], None], header: bytes, payload: bytes
     ) -> bool:
-        """Give a message to the streams that listen on it; tell whether any does."""
+        """Give a message to the streams that listen on it, in all domains; tell whether any does."""
+        found = self._store_here(server, subject, reply, header, payload)
+        for gate in self.gates():
+            if gate.cluster.listening(subject):
+                found = True
+                server.beyond(gate, lambda x=gate: x.cluster._store_here(x, subject, reply, header, payload))
+        return found
+
+    def _store_here(
+        self, server: ModelServer, subject: str, reply: str | Callable[[str], None], header: bytes, payload: bytes
+    ) -> bool:
         found = False
         for group in self.listening(subject):
             for leader in self._believed(server, group):
@@ -661,6 +712,7 @@ class Cluster:
             answer(json.dumps({"error": error, "stream": group.name, "seq": 0}, separators=(",", ":")))
 
         blank = " " if self.is_older_than(2, 12) else ""
+        domain = f'"domain":"{self.domain}",{blank}' if self.domain else ""
         names = parse_header(header)
         if 0 <= group.config["max_msg_size"] < len(header) + len(payload):
             refuse(400, 10054, "message size exceeds maximum allowed")
@@ -672,7 +724,7 @@ class Cluster:
         wrong = self._violation(leader, subject, names)
         if wrong == "duplicate":
             sequence = leader.look().known(names["Nats-Msg-Id"])
-            answer(f'{{"stream":"{group.name}",{blank}"seq":{sequence},"duplicate": true}}')
+            answer(f'{{"stream":"{group.name}",{blank}{domain}"seq":{sequence},"duplicate": true}}')
             return
         if wrong is not None:
             refuse(*wrong)  # type: ignore[misc]
@@ -690,7 +742,7 @@ class Cluster:
         def stored(sequence: int) -> None:
             self._note(leader, sequence)
             value = f',"val":"{leader.store.value(subject)}"' if publication.increment is not None else ""
-            answer(f'{{"stream":"{group.name}",{blank}"seq":{sequence}{value}}}')
+            answer(f'{{"stream":"{group.name}",{blank}{domain}"seq":{sequence}{value}}}')
 
         leader.propose(("msg", publication), stored)
 
@@ -860,7 +912,8 @@ class Cluster:
         def stored(sequence: int) -> None:
             for each in range(sequence - len(rows) + 1, sequence + 1):
                 self._note(leader, each)
-            answer(f'{{"stream":"{group.name}","seq":{sequence},"batch":"{name}","count":{len(rows)}}}')
+            domain = f'"domain":"{self.domain}",' if self.domain else ""
+            answer(f'{{"stream":"{group.name}",{domain}"seq":{sequence},"batch":"{name}","count":{len(rows)}}}')
 
         leader.propose(("batch", publications), stored)
 
@@ -1004,7 +1057,10 @@ class Cluster:
             "consumers": consumers,
             "limits": limits,
             "api": {"level": 5, "total": 0, "errors": 0},
-        }
+        } | self._domain()
+
+    def _domain(self) -> dict[str, str]:
+        return {"domain": self.domain} if self.domain else {}
 
     def _configured(self, requested: dict[str, Any]) -> dict[str, Any]:
         config: dict[str, Any] = {
@@ -1057,7 +1113,7 @@ class Cluster:
             leader = known.leader()
             if leader is None:
                 raise Refused(*NOT_AVAILABLE)
-            return self._describe(leader, {})
+            return _without_domain(self._describe(leader, {}))
         subjects = [tuple(each.split(".")) for each in config["subjects"]]
         for other in self.groups.values():
             if any(overlaps(one, tuple(each.split("."))) for one in subjects for each in other.config["subjects"]):
@@ -1070,7 +1126,7 @@ class Cluster:
         group = self._make(config, running)
         leader = group.leader()
         assert leader is not None
-        return {**self._made(leader), "did_create": True}
+        return {**_without_domain(self._made(leader)), "did_create": True}
 
     def _made(self, leader: Replica) -> dict[str, Any]:
         """Describe a stream that was made or edited; a server alone does not say who leads it then."""
@@ -1182,6 +1238,7 @@ class Cluster:
             "state": state,
             "cluster": cluster,
             "ts": self.text_ns(replica.now()),
+            **self._domain(),
         }
 
     def _metadata(self, group: Group) -> dict[str, Any]:
@@ -1454,16 +1511,27 @@ class Cluster:
         return True
 
     def acknowledge(self, server: ModelServer, subject: str, reply: str, payload: bytes) -> bool:
-        """Take an acknowledgement; tell whether anybody listens there."""
+        """Take an acknowledgement, in all domains: its subject names none; tell whether anybody listens there."""
+        found = self._acknowledge_here(server, subject, reply, payload)
+        for gate in self.gates():
+            if gate.cluster._of_acknowledgement(subject) is not None:
+                found = True
+                server.beyond(gate, lambda x=gate: x.cluster._acknowledge_here(x, subject, reply, payload))
+        return found
+
+    def _of_acknowledgement(self, subject: str) -> LiveConsumer | None:
         tokens = subject.split(".")
         group = self.groups.get(tokens[2])
-        consumer = self.find_consumer(group, tokens[3]) if group is not None else None
+        return self.find_consumer(group, tokens[3]) if group is not None else None
+
+    def _acknowledge_here(self, server: ModelServer, subject: str, reply: str, payload: bytes) -> bool:
+        consumer = self._of_acknowledgement(subject)
         if consumer is None or consumer.acks == "none" or not self.connected(server, consumer.replica.server):
             return False
+        tokens = subject.split(".")
 
         def take() -> None:
-            consumer.acknowledge(int(tokens[5]), int(tokens[6]), payload)
-            if reply:
+            if consumer.acknowledge(int(tokens[5]), int(tokens[6]), payload) and reply:
                 consumer.replica.server.route(reply, "", b"", b"")
 
         self._at(server, consumer.replica.server, take)
@@ -1709,6 +1777,11 @@ class Cluster:
             for replica in group.replicas:
                 found += [f"consumer {name} of {group.name}" for name, c in replica.consumers.items() if not c.durable]
         return found
+
+
+def _without_domain(described: dict[str, Any]) -> dict[str, Any]:
+    """Return a description of a stream as the answer to CREATE has it."""
+    return {name: value for name, value in described.items() if name != "domain"}
 
 
 def parse_header(block: bytes) -> dict[str, str]:

@@ -10,11 +10,25 @@ import pytest
 
 from tests.servers import IN_DOCKER
 from tests.simulation.line import ModelSite
-from tests.simulation.upheavals import SERVERS, ModelPlace, Move, RealPlace, differs, moves, play, real_place
+from tests.simulation.upheavals import (
+    SERVERS,
+    LeafPlace,
+    ModelPlace,
+    Move,
+    RealPlace,
+    differs,
+    leaf_moves,
+    moves,
+    play,
+    real_leaf_place,
+    real_place,
+)
 
 NEWEST = SERVERS["2.15"]
 QUICK = (*range(1, 6), 1046, 1084)
 """Histories in which all that may happen to a server alone happens; in the last two after the last message is gone."""
+QUICK_LEAF = 28, 58
+"""Histories of a hub and a leaf node in which all happens that may happen to either."""
 OTHERS = ("2.11", "2.12", "2.14")
 _LONG = pytest.mark.long("tests/simulation/*", races="what a server does a moment after it has answered")
 
@@ -71,6 +85,40 @@ def test_ids_expire_for_a_server_and_its_model_alike(places: Any, seed: int) -> 
 def test_a_cluster_knows_after_an_upheaval_what_its_model_knows(places: Any, seed: int) -> None:
     history = moves(seed, NEWEST, replicas=(1, 3)[seed % 2], cluster=True)
     compare(places(NEWEST, cluster=True), history, NEWEST, 3)
+
+
+def compare_leaf(site: LeafPlace, history: list[Move], version: str) -> None:
+    expected = play(LeafPlace.of_model(version), history)
+    assert differs(play(site, history, expected), expected) == ""
+
+
+def test_a_hub_and_its_leaf_node_with_streams_of_one_name_answer_as_their_models() -> None:
+    if IN_DOCKER:
+        pytest.skip("needs servers that can be killed")
+    with real_leaf_place(NEWEST) as site:
+        for seed in QUICK_LEAF:
+            compare_leaf(site, leaf_moves(seed, NEWEST), NEWEST)
+
+
+@_LONG
+@pytest.mark.parametrize("server", ["2.10", "2.12", "2.14", "2.15"])
+def test_an_older_hub_and_its_leaf_node_answer_as_their_models(server: str) -> None:
+    if IN_DOCKER:
+        pytest.skip("needs servers that can be killed")
+    with real_leaf_place(SERVERS[server]) as site:
+        for seed in range(100, 106):
+            compare_leaf(site, leaf_moves(seed, SERVERS[server]), SERVERS[server])
+
+
+def test_the_quick_histories_of_a_hub_and_its_leaf_node_have_all_that_may_happen_to_either() -> None:
+    happens = {
+        (move.what, move.arguments["side"])
+        for seed in QUICK_LEAF
+        for move in leaf_moves(seed, NEWEST)
+        if "side" in move.arguments
+    }
+    assert happens >= {(what, side) for what in ("end", "begin", "restore", "consume") for side in ("hub", "leaf")}
+    assert {"take", "acknowledge", "purge", "edit", "delete", "kill"} <= {what for what, _ in happens}
 
 
 def test_the_quick_histories_have_all_that_may_happen_to_a_server_alone() -> None:

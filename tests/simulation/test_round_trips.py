@@ -118,7 +118,8 @@ def test_a_range_through_a_consumer_that_was_kept_takes_two_round_trips(version:
     def body() -> None:
         with connect(parse_read(parse({**SERVERS, "stream": "IN"}), streaming=False).connection) as connection:
             for start in range(1, 41, 10):
-                reading = RangeReader(Range("IN", None, start, start + 10)).read(JetStream(connection))
+                one = RangeReader(Range("IN", None, start, start + 10), keeps_consumer=True)
+                reading = one.read(JetStream(connection))
                 batches: list[Delivered] = []
                 found.append(trips.of(lambda: batches.extend(reading)))  # noqa: B023
                 read.extend(sequence for _, each in batches for sequence in each.stream_sequences().tolist())

@@ -610,12 +610,15 @@ def _check_replays(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatc
             refilled
         ):  # what was stored since is another message, of which the first attempt to read it may have had some
             ended = min(ended, planned)
+        if set_back:  # times do not tell what was stored since: it may be read with the next micro-batch
+            return False
         if row in ledger.back:  # it was gone for a while
             return False
         return any(each.fate == KEPT and each.since <= ended for each in fates.get(row, ()))
 
     shared = spec.read.get("consume") == "true"
     refilled = any("has lost its end" in text for _, text in ledger.said(spec.name))
+    set_back = ledger.had("clock") and any("was stored later" in text for _, text in ledger.said(spec.name))
     for runs in batches:
         number, planned = runs[0].number, runs[0].at
         if any(run.end != runs[0].end for run in runs):
@@ -722,7 +725,8 @@ def _check_rows(
                     f"sequence {each.sequence} of {name} was taken ({each.fate}) before it was read, "
                     "and nothing was said"
                 )
-        under_way = LATE if any(each.name == "answers-late" for each in plan.faults) else UNDER_WAY
+        late = any(each.name in ("answers-late", "slow") for each in plan.faults)
+        under_way = LATE if late else UNDER_WAY
         for each_named in gone:
             if each_named.stream != name or not each_named.text or "created again" in each_named.text:
                 continue  # of a stream that was made again others have the same sequences
@@ -896,6 +900,8 @@ def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBat
     for subject, ends_of in last.items():
         copies = [each for payload in rows[subject] for each in places[payload] if each.subject == subject]
         final = max(copies, key=lambda each: each.sequence)
+        if any(each.subject == subject and each.sequence > final.sequence for each in truth):
+            continue  # somebody else's is the last one, and stays
         if final.payload not in ends_of:
             due = ", ".join(sorted(map(_short, ends_of)))
             found.append(
@@ -1080,6 +1086,8 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
             why = "the same value is put again later"
         elif ledger.had("clock"):
             why = "the clock of a server has jumped"
+        elif any(_AGAIN_TO_BE_LAST in said for _, said in ledger.said(chunk.program)):
+            why = "the log says that it is to be the last value"
         elif "stored twice" in text or any("stored twice" in said for _, said in ledger.said(chunk.program)):
             why = "it was said"
         elif protected:

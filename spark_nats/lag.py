@@ -329,7 +329,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
     if last < first:
-        return replace(nothing, problem=problem)
+        return replace(_until(lag, first, 0), problem=problem)
     oldest = next_message(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
     lag = _until(replace(lag, problem=problem), last + 1, behind)

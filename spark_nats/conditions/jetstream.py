@@ -274,8 +274,8 @@ ROWS_REPLACED = Condition(
     "stored are not sent again, because it has later rows of their subjects"
 )
 LAST_ROWS_STORED_AGAIN = Condition(
-    "[NATS_LAST_ROWS_STORED_AGAIN] stream {stream} had {rows} rows already, but has now stored earlier rows of their "
-    "subjects, whose message ids it had forgotten; these rows are stored again, to be the last of their subjects"
+    "[NATS_LAST_ROWS_STORED_AGAIN] stream {stream} had {rows} rows already, but may now have stored earlier rows of "
+    "their subjects, whose message ids it had forgotten; these rows are stored again, to be the last of their subjects"
 )
 IDS_READ_BACK = Condition(
     "[NATS_IDS_READ_BACK] stream {stream}: of {messages} messages after sequence {sequence}, {ids} have relevant "

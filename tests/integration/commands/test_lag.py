@@ -255,6 +255,10 @@ def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
     status, stream = lag(nats_server, checkpoint, capsys)
     assert (status, stream["behind"]) == (1, 10)
     assert "begins at sequence 11" in stream["problem"]
+    nats_py.purge_stream(unique)  # the rest, too: nothing unread is left, but the end is not where the query is
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["behind"], stream["end"]) == (1, 0, 21)
+    assert "begins at sequence 21" in stream["problem"]
     beyond = write_checkpoint(tmp_path / "beyond", position(nats_py, unique, 31))
     status, stream = lag(nats_server, beyond, capsys)
     assert status == 1

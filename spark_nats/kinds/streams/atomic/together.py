@@ -28,6 +28,8 @@ _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
 class Together(RowWriter):
     """Stores the rows of one task as one batch."""
 
+    acted_on = ("the option 'atomic'",)
+
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the server and the stream store rows together."""
         version = stream.server_version or connection.info.version

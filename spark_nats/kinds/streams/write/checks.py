@@ -105,7 +105,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         if relies_on_ids and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
-        _warn_of_republished(js, options, stream, columns)
+        _warn_of_republished(js, stream, [*_acted_on(options, columns), *writer.acted_on])
         return _prepare_replay(js, options, stream, streaming)
 
 
@@ -124,14 +124,15 @@ def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence
         raise SchemaError(conditions.COUNTERS_FIRE_NOTHING(stream=stream.name))
 
 
-def _warn_of_republished(js: JetStream, options: WriteOptions, stream: StreamInfo, columns: Sequence[str]) -> None:
+def _acted_on(options: WriteOptions, columns: Sequence[str]) -> list[str]:
+    """Return what gives rows headers on which a stream acts that hears what the target republishes."""
+    found = [f"the column '{name}'" for name in columns if name in _ACTED_ON]
+    return [*found, "control headers"] if options.control_headers and "headers" in columns else found
+
+
+def _warn_of_republished(js: JetStream, stream: StreamInfo, acted_on: Sequence[str]) -> None:
     """Warn where rows have headers for which a stream that hears what the target republishes may drop them."""
     dest = (stream.config.get("republish") or {}).get("dest")
-    acted_on = [f"the column '{name}'" for name in columns if name in _ACTED_ON]
-    if options.control_headers and "headers" in columns:
-        acted_on.append("control headers")
-    if options.atomic:
-        acted_on.append("the option 'atomic'")
     if not dest or not acted_on:
         return
     heard = ".".join("*" if re.search(r"\$[0-9]|{{", token) else token for token in dest.split("."))

@@ -23,6 +23,7 @@ from spark_nats.jetstream.publishing import batches
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
+from spark_nats.protocol.publish_acks import Verdict
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.support import run_task, save, sentence_of, table, write
@@ -557,6 +558,42 @@ def test_a_batch_whose_leader_goes_before_its_end_is_sent_again(
         assert awaited[-2:] == [0, 199]
         assert len(awaited) > 2
         assert list(whole_batches(client.read_stream(unique)).values()) == [list(range(200))]
+        client.delete_stream(unique)
+
+
+def test_a_batch_whose_ids_are_not_committed_yet_does_not_count_as_stored(
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an earlier attempt has sent it to a leader that has lost its followers."""
+    refused: list[Verdict] = []
+    exchange = batches.BatchPublisher._exchange
+
+    def noted(publisher: batches.BatchPublisher, *arguments: Any) -> Any:
+        answer = exchange(publisher, *arguments)
+        refused.extend([] if answer is None else [answer.verdict])
+        return answer
+
+    monkeypatch.setattr(batches.BatchPublisher, "_exchange", noted)
+    ids = ["first", "second"]
+    rows = table(subject=[f"{unique}.x"] * 2, payload=[b"1", b"2"], msg_id=ids)
+    with NatsPy(cluster.urls.split(",")) as client:
+        make_stream(client, unique, num_replicas=3)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+    with NatsPy(leader.url) as client, ThreadPoolExecutor(1) as pool:
+        with contextlib.ExitStack() as followers:
+            for server in cluster.servers:
+                if server is not leader:
+                    followers.enter_context(cluster.paused(server))
+            for number, message_id in enumerate(ids, 1):
+                headers = {MSG_ID: message_id, BATCH_ID: "earlier", BATCH_SEQUENCE: str(number)}
+                headers |= {COMMIT: "1"} if number == 2 else {}
+                client.publish(f"{unique}.x", b"%d" % number, headers=headers, reply="_INBOX.nobody")
+            writing = pool.submit(run_atomic, leader.url, rows, stream=unique, deduplicate="window")
+            wait_until(lambda: refused)
+            assert refused[0] is Verdict.IN_PROCESS
+            assert not writing.done()
+        writing.result()
+        assert [message.payload for message in client.read_stream(unique)] == [b"1", b"2"]
         client.delete_stream(unique)
 
 

@@ -23,7 +23,7 @@ from spark_nats.conditions.kinds import OVERWRITE_IMPOSSIBLE
 from spark_nats.errors import OptionError
 from spark_nats.kinds.queries import check_where_to_write, kind_of, operation_of, parse
 from spark_nats.kinds.streams.read.schema import check_schema
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 
 
 class NatsDataSource(DataSource):
@@ -37,7 +37,7 @@ class NatsDataSource(DataSource):
         NatsError: for writing, the server cannot be reached or refuses the credentials.
     """
 
-    @naming_options()
+    @errors_for_spark()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         # Parsed here, so that load() and start() fail before any action, and the driver reads the options' files.
@@ -53,13 +53,13 @@ class NatsDataSource(DataSource):
         kind = kind_of(self._settings, writing=False)
         return kind.default_columns or kind.columns(self._settings.given)[1]
 
-    @naming_options()
+    @errors_for_spark()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         reader: DataSourceReader = self._read(schema, streaming=False)
         return reader
 
-    @naming_options()
+    @errors_for_spark()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         return sparkapi.stream_reader(self._read(schema, streaming=True))
@@ -69,7 +69,7 @@ class NatsDataSource(DataSource):
         use, query = operation_of(self._settings, False, streaming)
         return use.make(query, schema)
 
-    @naming_options()
+    @errors_for_spark()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
         if overwrite:
@@ -77,7 +77,7 @@ class NatsDataSource(DataSource):
         writer: DataSourceWriter = self._write(schema, streaming=False)
         return writer
 
-    @naming_options()
+    @errors_for_spark()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; output mode ``complete`` publishes the whole result each time."""
         writer: DataSourceStreamWriter = self._write(schema, streaming=True)

@@ -26,7 +26,7 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_filters
@@ -295,7 +295,7 @@ def _asked(options: Settings, positions: Mapping[Key, Position], streams: Sequen
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
     of_keys = tuple(map(key_filter, options.given.get("keys", ())))
-    with naming_options(), borrow(options.connection) as connection:
+    with errors_for_spark(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         return tuple(
             _now(js, lag, positions[lag.source, lag.stream], of_keys if of_keys and bucket_of(lag.stream) else filters)

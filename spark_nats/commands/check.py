@@ -41,7 +41,7 @@ from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.queries import refuse_unsuited
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
@@ -70,7 +70,7 @@ def check(settings: Settings) -> Report:
     """
     kind = BUCKETS if "bucket" in settings.given else STREAMS
     refuse_unsuited(settings, kind, False, True, ("subject", "keys"))
-    with naming_options(), connect(settings.connection) as connection:
+    with errors_for_spark(), connect(settings.connection) as connection:
         return _Check(settings, connection).run()
 
 

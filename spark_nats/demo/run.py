@@ -33,7 +33,7 @@ from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse, parse_write
 from spark_nats.lag import lag_of_progress
 from spark_nats.options import connection_options, options_of_urls
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.headers import HeaderLines, encode_blocks
 
@@ -64,7 +64,7 @@ class Streams:
 
     def create(self) -> str:
         """Create both streams, and return a description of the server that they are on."""
-        with naming_options(), borrow(self.connection) as connection:
+        with errors_for_spark(), borrow(self.connection) as connection:
             for name in (self.orders, self.revenue):
                 create_stream(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
             return f"nats-server {connection.info.version} at {connection.server}"

@@ -23,7 +23,7 @@ from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import WriteTask
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 
 _MAX_ROWS = 4096  # rows that are sent together
 _MAX_WAITING = 4 * _MAX_ROWS  # rows that wait to be sent
@@ -65,7 +65,7 @@ class NatsForeachWriter:
 
     def __init__(self, **options: str | float | bool) -> None:
         texts = {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in options.items()}
-        with naming_options():
+        with errors_for_spark():
             settings = parse(texts)
             check_where_to_write(settings)
             if refused := kind_of(settings, writing=True).not_by_foreach:
@@ -85,7 +85,7 @@ class NatsForeachWriter:
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query and self._options.deduplicate == WINDOW:
-            with naming_options():
+            with errors_for_spark():
                 raise NatsError(BATCH_UNKNOWN())
         attempt = context.attemptNumber() if context else 0
         self._task = WriteTask(query or "", str(epoch_id), partition_id, attempt)
@@ -111,7 +111,7 @@ class NatsForeachWriter:
         if self._sending is not None:
             self._sending.end(error)
 
-    @naming_options()
+    @errors_for_spark()
     def _begin(self, row: Row) -> _Sending:
         """Check the columns by the first row, and begin to send."""
         sink = sink_of(self._options)
@@ -157,7 +157,7 @@ class _Sending:
 
     def _run(self) -> None:
         try:
-            with naming_options():
+            with errors_for_spark():
                 write_partition(self._options, self._task, self._batches(), self._sink)
         except _GivenUpError:
             pass

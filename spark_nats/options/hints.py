@@ -1,6 +1,6 @@
 """The form in which errors reach Spark: with their code and the options to check, and shown before any traceback.
 
-:func:`naming_options` wraps every method that Spark calls and that can fail, and requests for users outside of Spark.
+:func:`errors_for_spark` wraps every method that Spark calls and that can fail, and requests for users outside of Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def naming_options() -> Iterator[None]:
+def errors_for_spark() -> Iterator[None]:
     """Add the code and the options to check to the message of an error, and have Spark show the message first.
 
     Spark shows an error of Python as Python prints it, with the message last, below all frames. Python prints the cause

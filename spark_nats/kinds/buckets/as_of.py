@@ -61,7 +61,7 @@ from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
 from spark_nats.protocol.documents import REPLACED, nanoseconds_of, text_of, to_datetime
@@ -143,7 +143,7 @@ class NatsMomentReader(NatsBucketReader):
     def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         options, what = self._options, f"reading bucket {self._options.bucket}"
         with closing(SnapshotBuffer(self._schema, options.bucket, options.ignore_deletes)) as held:
-            with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
                 if isinstance(partition, SnapshotPartition):
                     reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)

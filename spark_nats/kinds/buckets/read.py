@@ -30,7 +30,7 @@ from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import integers, repeated
 from spark_nats.protocol.keyvalue import stream_of
 
@@ -87,7 +87,7 @@ class NatsBucketReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
         """Plan the read; first create the bucket if it does not exist and the options request that."""
         return plan_batch(self._options, self._entries)
@@ -118,7 +118,7 @@ class NatsBucketReader(DataSourceReader):
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
         what = f"reading bucket {options.bucket}"
-        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = BucketReader(partition.entries, history=options.history, retries=lease.retries)
             for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:

@@ -40,7 +40,7 @@ from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.positions import refuse_later
 from spark_nats.options.data_loss import GO_ON, report_loss
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.documents import integer_at, string_at
@@ -75,7 +75,7 @@ class NatsCoreReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: tasks share the messages and, in equal parts, the limit on their number.
 
@@ -111,7 +111,7 @@ class NatsCoreReader(DataSourceReader):
     def _listen(self, partition: CorePartition) -> Iterator[Messages]:
         options = self._options
         what = f"listening to {', '.join(options.subjects)}"
-        with naming_options(), leased(options.connection, options.retries, what) as lease:
+        with errors_for_spark(), leased(options.connection, options.retries, what) as lease:
             connection = lease.connection
             deadline = clock.monotonic() + options.read_timeout
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
@@ -223,7 +223,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.check()
         return self._backlog
 
-    @naming_options()
+    @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: now."""
         self._receiving()
@@ -233,12 +233,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the limit that the options set."""
         return self._pace.read_limit
 
-    @naming_options()
+    @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how much has been received: the query ends there."""
         self._target = self._receiving().end
 
-    @naming_options()
+    @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, ``start`` if none is due; a spool, if any, keeps the micro-batch."""
         backlog = self._receiving()
@@ -267,7 +267,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset of all that was received at the last :meth:`latestOffset`, for progress; None before it."""
         return None if self._seen is None else CoreOffset(self._epoch, self._seen)._asdict()
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: slices of the received bytes.
 
@@ -291,12 +291,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one partition, on an executor."""
         if isinstance(partition, WireSlice):  # else it is Spark's placeholder in a plan without partitions
-            with naming_options():
+            with errors_for_spark():
                 messages = Decoder().feed(partition.wire).messages
                 received = np.repeat(partition.received, partition.counts)
                 yield RowBuilder(self._schema).build_core(messages, received)
 
-    @naming_options()
+    @errors_for_spark()
     def commit(self, end: dict[str, Any]) -> None:
         """Forget the messages that were processed."""
         done = CoreOffset.from_json(end)

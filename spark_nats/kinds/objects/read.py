@@ -32,7 +32,7 @@ from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
@@ -85,7 +85,7 @@ class _Contents:
         The row that reaches :data:`BATCH_BYTES` is the last of its batch.
         """
         options, what = self._options, f"reading object store {self._options.store}"
-        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
             schema = arrow_schema(self._schema)
             some: list[dict[str, Any]] = []
             size = 0
@@ -118,7 +118,7 @@ class NatsObjectReader(DataSourceReader):
         self._options = options
         self._contents = _Contents(options, schema)
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: spread the objects whose names match over partitions."""
         return plan_batch(self._options, self._planned)
@@ -163,7 +163,7 @@ class NatsObjectStreamReader(NatsStreamReader):
         found = [each for batch in super().read(partition) for each in self._described(batch)]
         yield from contents.batches(lambda lease: (contents.row(read_version, each, lease) for each in found))
 
-    @naming_options()
+    @errors_for_spark()
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
         store, wanted = self._objects.store, self._objects.pattern
         return [

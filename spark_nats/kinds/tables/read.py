@@ -25,7 +25,7 @@ from spark_nats.kinds.tables.inventory import (
 )
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
 from spark_nats.kinds.tables.wire import Row, bucket_row, stream_row
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.sparkapi import arrow_schema
 
@@ -55,7 +55,7 @@ class NatsTableReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
         """Log in, and request the list of streams."""
         options = self._options
@@ -77,7 +77,7 @@ class NatsTableReader(DataSourceReader):
         partition.add_servers(options.connection)
         schema = arrow_schema(self._schema)
         what = f"reading the table of {options.table}"
-        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
             for answer in self._answers(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):

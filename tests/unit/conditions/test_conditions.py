@@ -14,7 +14,7 @@ from spark_nats.conditions.client import CREDENTIALS_REFUSED
 from spark_nats.conditions.jetstream import API_ERROR, BUCKET_NOT_FOUND, STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_other_words_leave_the_condition_and_another_condition_takes_its_place(e
 def test_the_code_stands_before_the_sentence_once(error: NatsError) -> None:
     said = "[NATS_STREAM_NOT_FOUND] the stream 'S' does not exist"
     assert str(error.with_code()) == str(error.with_code().with_code()) == said
-    with pytest.raises(StreamNotFoundError) as raised, naming_options(), naming_options():
+    with pytest.raises(StreamNotFoundError) as raised, errors_for_spark(), errors_for_spark():
         raise error
     assert str(raised.value) == f"{said}; create it, or set the option 'createStream'"
 

@@ -7,14 +7,14 @@ import pytest
 
 from spark_nats.conditions import Hint
 from spark_nats.errors import AuthorizationError, NatsError
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 
 
 def refuse():
     raise AuthorizationError("the server refused").advising(Hint.CREDENTIALS)
 
 
-@naming_options()
+@errors_for_spark()
 def ask():
     refuse()
 
@@ -57,7 +57,7 @@ def test_the_frames_are_in_the_log(caplog):
 
 
 def test_options_are_named_once():
-    @naming_options()
+    @errors_for_spark()
     def twice():
         ask()
 
@@ -65,7 +65,7 @@ def test_options_are_named_once():
 
 
 def test_a_mistake_of_ours_keeps_its_traceback():
-    @naming_options()
+    @errors_for_spark()
     def action():
         {}["mistake"]
 

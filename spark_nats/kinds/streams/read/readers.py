@@ -50,7 +50,7 @@ from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.subjects import noted_subjects
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class _RangesReader:
         options, rows = self._options, self._traits.rows(self._schema)
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
-        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
                 replace(partition, removed=Removed.NO_LOSS) if self._traits.replaces else partition,
                 partition.way,
@@ -200,7 +200,7 @@ def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) ->
 class NatsReader(_RangesReader, DataSourceReader):
     """Reads what streams hold between two offsets."""
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions; with ``limit``, one partition of the first messages."""
         return plan_batch(self._options, self._planned)
@@ -233,7 +233,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._established = False  # whether the server has answered this query before
         self._planned: dict[str, Any] | None = None  # end of the last micro-batch that was planned here
 
-    @naming_options()
+    @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         places = self._asking(bounds.starting)
@@ -243,12 +243,12 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return the limit that the options set."""
         return self._pace.read_limit
 
-    @naming_options()
+    @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now, where the query will end."""
         self._target = self._asking(bounds.now)
 
-    @naming_options()
+    @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
         if self._idling.wait_while_idle(start):
@@ -290,13 +290,13 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         ends = {name: self._reach[name].end for name in sorted(self._reach)}
         return {name: {"created": end.created, "next": end.next, **more} for name, end in ends.items()}
 
-    @naming_options()
+    @errors_for_spark()
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
         if self._memory.holds and offsets.unreleased(self._memory, position := from_json(end)):
             self._asking(offsets.release, position)
 
-    @naming_options()
+    @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         begin, stop = from_json(start), from_json(end)

@@ -26,7 +26,7 @@ from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Began, WriteTask, Written, total
-from spark_nats.options.hints import naming_options
+from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
@@ -115,7 +115,7 @@ class _Writer:
 class NatsWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame."""
 
-    @naming_options()
+    @errors_for_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition.
 
@@ -131,7 +131,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         task = WriteTask(self._id, None, partition, attempt, self._began, self._own_ids, run)
         return self._write(task, iterator)
 
-    @naming_options()
+    @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, and pass the counts to the process that started the query, if it asked.
 
@@ -145,7 +145,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
 class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query."""
 
-    @naming_options()
+    @errors_for_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch."""
         context = TaskContext.get()
@@ -158,7 +158,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
             task = WriteTask(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
         return self._write(task, iterator)
 
-    @naming_options()
+    @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log what the tasks have written, and pass the counts to the process that started the query, if it asked.
 

@@ -118,7 +118,7 @@ def _lag(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print_json(asdict(found.lag))
     elif parsed.prometheus:
-        from spark_nats.commands.prometheus import exposition
+        from spark_nats.commands.lag import exposition
 
         print(exposition(found), end="")
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spark_nats.client.auth import Credentials as Credentials
     from spark_nats.client.connection import Connection as Connection
-    from spark_nats.client.dialing import connect as connect
+    from spark_nats.client.connection import connect as connect
     from spark_nats.client.options import ConnectionOptions as ConnectionOptions
     from spark_nats.client.options import TlsOptions as TlsOptions
     from spark_nats.client.pool import borrow as borrow
@@ -34,7 +34,7 @@ _MODULES = {
     "Subscription": "subscriptions",
     "TlsOptions": "options",
     "borrow": "pool",
-    "connect": "dialing",
+    "connect": "connection",
     "parse_servers": "servers",
 }
 __all__ = [*_MODULES]

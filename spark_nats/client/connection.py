@@ -1,4 +1,4 @@
-"""One connection to a server, driven by its caller: subscriptions, requests, publishing.
+"""One connection, to the first server that accepts it, driven by its caller: subscriptions, requests, publishing.
 
 The layer below, which moves the bytes, is in :mod:`.link`.
 """
@@ -11,12 +11,15 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 
 from spark_nats import clock
+from spark_nats.client.choosing import avoid, in_order, note_reached
 from spark_nats.client.link import Link
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.client import NOBODY_LISTENS, REQUEST_TIMEOUT
-from spark_nats.errors import NatsError, NatsTimeoutError, NoRespondersError
+from spark_nats.client.transport import reason_of
+from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, NOBODY_LISTENS, REQUEST_TIMEOUT
+from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError, NoRespondersError
 from spark_nats.protocol.bytecolumns import lengths_of
 from spark_nats.protocol.control import encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
@@ -233,3 +236,49 @@ def _answers(messages: Messages, inboxes: Collection[str]) -> Iterator[tuple[str
     for i in range(len(messages)):
         if (inbox := messages.subject_at(i)) in inboxes:
             yield inbox, Reply(messages.payload_at(i), messages.header_at(i))
+
+
+def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
+    """Try ``options.servers`` and, with discovery, the announced ones; return a connection to one that lets us log in.
+
+    The order is random, so that the tasks of a query do not all connect to the same server (ADR-40). Servers that this
+    machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others. The
+    server to which a connection was just ``lost``, if any, is tried last.
+
+    Raises:
+        AuthorizationError: a server refused the credentials, and no other server could be reached or accepted them.
+        NatsConnectionError: no server could be reached, or all that were reached failed in the handshake.
+        NatsError: the URL of a server is that of a WebSocket, and a package for it is missing.
+    """
+    failures: list[tuple[Server, NatsError | OSError]] = []
+    servers = in_order(options, lost)
+    if options.opening and any(server.path is not None for server in servers):
+        options.opening()  # raises the error if a package is missing
+    for server in servers:
+        try:
+            connection = Connection(server, options)
+        except (NatsError, OSError) as error:
+            if isinstance(error, AuthorizationError):
+                error = error.with_context(_failure(server, error))  # the answer of a gateway names no server
+            else:
+                avoid(server)
+            failures.append((server, error))
+        else:
+            note_reached(server)
+            return connection
+    refused = [error for _, error in failures if isinstance(error, AuthorizationError)]
+    if len(failures) == len(refused) == 1:
+        raise refused[0]
+    transient = [error.transient if isinstance(error, NatsError) else Transient.ALWAYS for _, error in failures]
+    hints = [hint for _, error in failures if isinstance(error, NatsError) for hint in error.hints]
+    kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
+    raise kind(
+        condition(failures="; ".join(_failure(server, error) for server, error in failures)),
+        failures=[error for _, error in failures],
+        transient=None if refused else max(transient),
+    ).advising(*(dict.fromkeys(hints) or [Hint.SERVERS]))
+
+
+def _failure(server: Server, error: Exception) -> str:
+    reason = reason_of(error)
+    return reason if reason.startswith(str(server)) else f"{server}: {reason}"

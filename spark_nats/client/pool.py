@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from spark_nats import clock
 from spark_nats.client.choosing import avoid
-from spark_nats.client.connection import Connection
-from spark_nats.client.dialing import connect
+from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server

@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
-from spark_nats.client.dialing import connect
+from spark_nats.client.connection import Connection, connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
 from spark_nats.commands.conditions import LISTED_WITHOUT_STATE, MAY_NOT_ASK, PATTERN_MATCHES_NONE

@@ -1,4 +1,4 @@
-"""The rules of subjects and filters, and which subjects a filter matches.
+"""The rules of subjects and filters: what a filter matches, and what a stream's ``subject_transform`` makes of it.
 
 The rules are those of the protocol's conventions: tokens separated by ``.``, none empty, no white space; ``*`` stands
 for one token and ``>`` for one or more at the end, each alone in its token. Subjects may be any UTF-8. Control
@@ -9,7 +9,7 @@ columns are in :mod:`.subject_columns`, which costs more to import.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -158,3 +158,39 @@ def covers(one: str, other: str) -> bool:
         if i >= len(narrower) or narrower[i] == ">" or token not in ("*", narrower[i]):
             return False
     return len(wider) == len(narrower)
+
+
+_TOKEN = re.compile(r"\$([0-9]+)|\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
+
+
+def transformed(subject: str, transform: Mapping[str, str]) -> str | None:
+    """Return the subject under which a stream stores a message, given its transform with ``src`` and ``dest``.
+
+    Return None where the transform has other functions than ``wildcard``. A subject that ``src`` does not match stays.
+    """
+    source, tokens = (transform.get("src") or ">").split("."), subject.split(".")
+    destination = (transform.get("dest") or ">").split(".")
+    is_open = source[-1] == ">"
+    if is_open:
+        source, tokens, rest = source[:-1], tokens[: len(source) - 1], tokens[len(source) - 1 :]
+    else:
+        rest = []
+    fits = len(source) == len(tokens) and bool(rest) == is_open
+    if not fits or any(one not in ("*", other) for one, other in zip(source, tokens, strict=True)):
+        return subject
+    moved = [token for pattern, token in zip(source, tokens, strict=True) if pattern == "*"]
+    made, stars = [], iter(moved)
+    for token in destination:
+        found = _TOKEN.fullmatch(token)
+        if found:
+            place = int(found[1] or found[2])
+            if not 1 <= place <= len(moved):
+                return None
+            made.append(moved[place - 1])
+        elif token == "*":
+            made.append(next(stars, token))
+        elif "{{" in token or "$" in token:
+            return None
+        else:
+            made += rest if token == ">" else [token]
+    return ".".join(made)

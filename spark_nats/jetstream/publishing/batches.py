@@ -51,7 +51,7 @@ from spark_nats.protocol.headers import (
 )
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, expecting
-from spark_nats.protocol.subject_transforms import transformed
+from spark_nats.protocol.subjects import transformed
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
 _LOST_AFTER = 5.0  # seconds without any answer after which the awaited one counts as lost

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.dialing import connect
+from spark_nats.client.connection import connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription

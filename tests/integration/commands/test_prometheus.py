@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spark_nats.cli import main
 from spark_nats.commands.checkpoints import Checkpoint
-from spark_nats.commands.lag import Found
-from spark_nats.commands.prometheus import exposition
+from spark_nats.commands.lag import Found, exposition
 from spark_nats.lag import LagSample, QueryLag, StreamLag
 from tests.integration.commands.test_lag import position, write_checkpoint
 from tests.nats_py import NatsPy

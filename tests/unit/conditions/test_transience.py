@@ -131,7 +131,7 @@ def test_nobody_reads_hints_to_decide_what_to_do() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "hints" and isinstance(node.ctx, ast.Load)
     }
-    assert not [each for each in readers if each.startswith("client/") and each != "client/dialing.py"]
+    assert not [each for each in readers if each.startswith("client/") and each != "client/connection.py"]
 
 
 def test_only_errors_decide_what_passes() -> None:

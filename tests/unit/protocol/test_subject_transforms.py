@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_nats.protocol.subject_transforms import transformed
+from spark_nats.protocol.subjects import transformed
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, header_values
-from spark_nats.protocol.subject_transforms import transformed
+from spark_nats.protocol.subjects import transformed
 
 _ADDS_TOGETHER = 2, 14, 3  # the first version that adds the increments of a batch
 _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
-from spark_nats.client.dialing import connect
+from spark_nats.client.connection import Connection, connect
 from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream

@@ -112,14 +112,12 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _lag(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.lag import find, show
+    from spark_nats.commands.lag import exposition, find, show
 
     found = find(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
         print_json(asdict(found.lag))
     elif parsed.prometheus:
-        from spark_nats.commands.lag import exposition
-
         print(exposition(found), end="")
     else:
         show(found, Console())

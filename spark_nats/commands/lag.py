@@ -85,7 +85,7 @@ _IN_LABELS = str.maketrans({**_ESCAPES, '"': r"\""})
 
 
 def exposition(found: Found) -> str:
-    """Return the lag of a query as gauges, in the text format of Prometheus (0.0.4); a value that is None has no line."""
+    """Return the lag of a query as gauges in Prometheus's text format 0.0.4; a value that is None has no line."""
     checkpoint, lag = found
     query = {QUERY: lag.query}
     ended = checkpoint.samples[-1].ended if lag.batch >= 0 else None

@@ -22,7 +22,7 @@ ROOMS = {
     "clock": "",
     "errors": "conditions",
     "version": "",
-    "logs": "conditions",
+    "logs": "conditions clock",
     "sparkapi": "conditions",
     "embedded": "conditions clock errors",
     "protocol": "conditions errors",
@@ -43,9 +43,9 @@ ROOMS = {
     "kinds.streams.dead_letters.options": "errors options kinds.streams.dead_letters.conditions",
     "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions kinds.streams.atomic.options "
     "kinds.streams.dead_letters.options",
-    "kinds.streams.read": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
+    "kinds.streams.read": "conditions clock errors logs sparkapi protocol client jetstream options kinds.partitions "
     "kinds.streams.options",
-    "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.kind "
+    "kinds.streams.write": "conditions clock errors logs sparkapi protocol client jetstream options kinds.kind "
     "kinds.preparing kinds.streams.options",
     "kinds.streams.atomic": "errors protocol client jetstream kinds.streams.atomic.conditions kinds.streams.write",
     "kinds.streams.dead_letters": "conditions errors protocol client jetstream kinds.streams.dead_letters.conditions "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_nats.client import reporting
+from spark_nats import logs
 from tests.integration.support import (
     Query,
     batch_reader,
@@ -27,7 +27,7 @@ Lines = Callable[[str], list[str]]
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Lines:
     """What was said under a code so far; a line is due whenever a task has done anything."""
-    monkeypatch.setattr(reporting, "INTERVAL", 0.0)
+    monkeypatch.setattr(logs, "INTERVAL", 0.0)
     caplog.set_level(logging.INFO, "spark_nats")
     return lambda code: [text for text in caplog.messages if text.startswith(f"[{code}] ")]
 

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client import Connection
 from spark_nats.client.pool import borrow, leased
-from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError, StreamNotFoundError
@@ -49,6 +48,7 @@ from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, f
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.subjects import noted_subjects
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
+from spark_nats.logs import Reporter
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow

@@ -15,7 +15,6 @@ from pyspark import TaskContext
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.client.reporting import Reporter
 from spark_nats.conditions import ConditionText, Hint
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
@@ -32,6 +31,7 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds, prefix_of
 from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_stored
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
+from spark_nats.logs import Reporter
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
 from spark_nats.protocol.subjects import subject_violation

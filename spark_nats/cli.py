@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, CORE_ACTIVITIES, STREAM_ACTIVITIES
-from spark_nats.commands.conditions import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.commands.console import Console, print_json
+from spark_nats.conditions.others import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.queries import documented, parse, sections
 from spark_nats.options.option import Option

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_nats import sparkapi
-from spark_nats.conditions.kinds import OVERWRITE_IMPOSSIBLE
+from spark_nats.conditions.queries import OVERWRITE_IMPOSSIBLE
 from spark_nats.errors import OptionError
 from spark_nats.kinds.queries import check_where_to_write, kind_of, operation_of, parse
 from spark_nats.kinds.streams.read.schema import check_schema

@@ -1,8 +1,8 @@
 """Log lines: which go to standard error, and those of the progress of long tasks.
 
-The environment variable ``SPARK_NATS_LOG`` names the minimum level of lines that go to standard error. Spark starts Python
-processes that the application cannot configure: those of tasks, and those beside the driver. An environment variable
-reaches them all.
+The environment variable ``SPARK_NATS_LOG`` names the minimum level of lines that go to standard error. Spark starts
+Python processes that the application cannot configure: those of tasks, and those beside the driver. An environment
+variable reaches them all.
 """
 
 from __future__ import annotations

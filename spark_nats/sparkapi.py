@@ -27,7 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions.kinds import ENDS_AFTER_LIMIT
+from spark_nats.conditions.queries import ENDS_AFTER_LIMIT
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,9 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
-from spark_nats.commands.conditions import LISTED_WITHOUT_STATE, MAY_NOT_ASK, PATTERN_MATCHES_NONE
 from spark_nats.commands.permissions import Ability, Rights, needs_of_bucket, needs_of_stream
 from spark_nats.commands.report import MISSING, ROUND_TRIPS, Report, ServerReached, StreamChecked
+from spark_nats.conditions.others import LISTED_WITHOUT_STATE, MAY_NOT_ASK, PATTERN_MATCHES_NONE
 from spark_nats.errors import (
     JetStreamError,
     JetStreamUnavailableError,

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_nats.commands import conditions
-from spark_nats.conditions.others import NOT_BEHIND
+from spark_nats.conditions import others as conditions
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
@@ -81,7 +80,7 @@ def read_checkpoint(location: str) -> Checkpoint:
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=files.location, batch=batch))
     last = known.get(batch, under_way)
     if last is None or not last.reads_nats:
-        raise NatsError(NOT_BEHIND(query=f"of {files.location!r}"))
+        raise NatsError(conditions.NOT_BEHIND(query=f"of {files.location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 

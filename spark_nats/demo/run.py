@@ -19,8 +19,8 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
+from spark_nats.conditions.others import SERVER_ENDED
 from spark_nats.demo.check import differing_orders, differing_results, last_results
-from spark_nats.demo.conditions import SERVER_ENDED
 from spark_nats.demo.orders import SCHEMA, Orders, Revenue
 from spark_nats.demo.spark import check_requirements, follow, revenue_of, spark_errors, spark_session
 from spark_nats.demo.voice import Voice

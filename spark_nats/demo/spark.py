@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_nats import clock
-from spark_nats.conditions.others import PYSPARK_NEEDED
-from spark_nats.demo.conditions import DEMO_NEEDS_PYSPARK, JAVA_MISSING, JAVA_TOO_OLD, SPARK_FAILED
+from spark_nats.conditions.others import DEMO_NEEDS_PYSPARK, JAVA_MISSING, JAVA_TOO_OLD, PYSPARK_NEEDED, SPARK_FAILED
 from spark_nats.errors import NatsError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import Row
 
-from spark_nats.conditions.kinds import COLUMN_TYPE
+from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
 from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_nats.conditions import Condition, ConditionText
-from spark_nats.conditions.kinds import OPTION_FOR_OTHER_MODE
+from spark_nats.conditions.queries import OPTION_FOR_OTHER_MODE
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.option import names_of
 from spark_nats.options.query import Query

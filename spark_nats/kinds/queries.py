@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from spark_nats.conditions import ConditionText
-from spark_nats.conditions.kinds import NOTHING_TO_READ, NOWHERE_TO_WRITE, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
+from spark_nats.conditions.queries import NOTHING_TO_READ, NOWHERE_TO_WRITE, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.kinds import KINDS
 from spark_nats.kinds.kind import Kind, Operation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, Opening, Reach, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server
-from spark_nats.conditions.options import INVALID_TLS_OPTIONS
+from spark_nats.conditions.queries import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
 from spark_nats.options.context import read_context

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from spark_nats.conditions import ConditionText, with_text
-from spark_nats.conditions.options import LOSS_ACCEPTED
+from spark_nats.conditions.queries import LOSS_ACCEPTED
 from spark_nats.errors import DataLossError
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from spark_nats.conditions import ConditionText
-from spark_nats.conditions.options import PATH_UNUSED
+from spark_nats.conditions.queries import PATH_UNUSED
 from spark_nats.options.option import Option
 
 _STREAMS = "name a stream in the option 'stream', and subjects in 'subject'"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from spark_nats.conditions.options import INVALID_OPTION
+from spark_nats.conditions.queries import INVALID_OPTION
 from spark_nats.errors import OptionError
 
 T = TypeVar("T")

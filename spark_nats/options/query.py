@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.conditions.options import MORE_THAN_MOST, OFFSETS_FOR_OTHERS
+from spark_nats.conditions.queries import MORE_THAN_MOST, OFFSETS_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
 from spark_nats.options.option import Group, option

@@ -13,7 +13,7 @@ from typing import Any
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.servers import Server, parse_servers
-from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
+from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
 from spark_nats.options.files import is_harmless, is_plain

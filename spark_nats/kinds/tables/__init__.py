@@ -1,7 +1,7 @@
 """Tables of the account's inventory."""
 
+from spark_nats.conditions.queries import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES
 from spark_nats.kinds.kind import Kind, Operation
-from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES
 from spark_nats.kinds.tables.options import TABLE_SCHEMAS, TableReadOptions
 
 TABLES = Kind(

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from spark_nats.conditions.queries import SUBJECT_NEEDS_SUBJECTS
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.options import STREAM, STREAM_PATTERN, SUBJECT
-from spark_nats.kinds.tables.conditions import SUBJECT_NEEDS_SUBJECTS
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import WHAT, JetStreamQuery

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions.kinds import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
+from spark_nats.conditions.queries import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
 from spark_nats.errors import SchemaError
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import COLUMN_FOR_STREAMS, COLUMN_NOT_FOR_CORE, NO_SUBJECT

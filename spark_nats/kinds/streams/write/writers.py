@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced_text
-from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
+from spark_nats.conditions.queries import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
 from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions

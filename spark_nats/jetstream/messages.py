@@ -1,14 +1,15 @@
 """Finds single messages of streams, and the sequences where a range begins or ends, by asking the streams' leaders.
 
-What can be asked is a :class:`Question`, such as :class:`MessageAt`. :func:`ask` sends many requests at once.
+What can be asked is a :class:`Question`, such as :class:`MessageAt`. :func:`ask` sends many requests at once. A
+:data:`Decision` requests nothing itself: it yields the questions whose answers it lacks, and returns its result.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
@@ -37,6 +38,46 @@ class Question(Generic[Answer]):
     """What a stream's leader can be asked, typed by the answer."""
 
     __slots__ = ()
+
+
+Result = TypeVar("Result")
+Name = TypeVar("Name")
+Questions = Sequence[Question[Any]]
+"""What a decision lacks; it is asked together."""
+Answers = Mapping[Question[Any], Any]
+"""The answers to everything that a decision has asked so far."""
+Decision = Generator[Questions, Answers, Result]
+"""A decision, or a part of one: it yields questions, and returns its result. No question is asked twice."""
+
+
+def drive(
+    decision: Decision[Result], ask: Callable[[Questions], Answers], known: Mapping[Question[Any], Any] = {}
+) -> Result:
+    """Return the result of a decision; ``ask`` returns the answers to what it lacks beyond the ``known`` ones."""
+    answers: Any = None
+    found = dict(known)
+    while True:
+        try:
+            questions = decision.send(answers)
+        except StopIteration as end:
+            return cast(Result, end.value)
+        if lacking := [each for each in questions if each not in found]:
+            found |= ask(lacking)
+        answers = found
+
+
+def together(parts: Mapping[Name, Decision[Result]]) -> Decision[dict[Name, Result]]:
+    """Make decisions side by side, and ask their open questions together."""
+    results, answers = dict[Name, Result](), cast(Answers, None)
+    while len(results) < len(parts):
+        questions = list[Question[Any]]()
+        for name in [each for each in parts if each not in results]:
+            try:
+                questions += parts[name].send(answers)
+            except StopIteration as end:
+                results[name] = end.value
+        answers = yield questions
+    return results
 
 
 class Asked(Question[Answer]):

@@ -5,9 +5,7 @@
 :mod:`.offsets`        the steps of a streaming query, one for each call of Spark's
 :mod:`.bounds`         where queries begin, and what a batch reads
 :mod:`.looks`          looks at all streams of a query at once
-:mod:`.facts`          what a look has found, as a value
-:mod:`.advance`        how a query advances: a pure function of facts
-:mod:`.limits`         how many of the new messages a micro-batch reads
+:mod:`.advance`        how a query advances, and how much it reads: a decision from facts
 :mod:`.losses`         descriptions of lost messages
 :mod:`.positions`      offsets as values and as JSON, without PySpark
 :mod:`.idling`         how an idle query waits for new messages

@@ -6,32 +6,121 @@ decision that lacks answers yields questions, and continues when the caller send
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
+from spark_nats.conditions import ConditionText
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.messages import MessageAt
+from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, together
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
+from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read import losses as lost
 from spark_nats.kinds.streams.read.conditions import PATTERN_CHANGED, STREAM_MADE_AGAIN
-from spark_nats.kinds.streams.read.facts import (
-    Answers,
-    Deciding,
-    Facts,
-    GapOf,
-    IsAnother,
-    NeedFacts,
-    RestAfter,
-    StreamFacts,
-    together,
-)
-from spark_nats.kinds.streams.read.limits import Limits, at_most, limited
-from spark_nats.kinds.streams.read.losses import Loss
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, history_lost, stream_lost
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset
+
+
+@dataclass(frozen=True, slots=True)
+class RestAfter(Question[int]):
+    """Asks a stream that lost its end for the first sequence stored after everything that the query has read."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsAnother(Question[bool]):
+    """Asks whether a stream is another one than that of a position."""
+
+    stream: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class GapOf(Question[ConditionText | None]):
+    """Asks what may be lost because a durable consumer was missing; the answer is None if nothing may be lost."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizesOf(Question[Sizes]):
+    """Asks for the sizes of the messages from ``first`` to ``end`` (exclusive)."""
+
+    stream: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What is known of a stream that exists.
+
+    Attributes:
+        info: its state.
+        judgement: what has become of it since the query's position; intact where the query has no position.
+        searched: the sequence before which earlier looks found nothing, and removals are no loss; 0 when unknown.
+        clock: a time that none of its messages is later than, see :meth:`.StreamView.highest_clock`; 0 when unknown.
+    """
+
+    info: StreamInfo
+    judgement: Judgement = Judgement.INTACT
+    searched: int = 0
+    clock: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a look has found.
+
+    Attributes:
+        streams: by stream, what is known; None where the stream does not exist, or its state is unknown.
+        begins: by stream, the query's position, where the query has one.
+        absence_logged: streams whose absence was logged.
+        early: answers to questions that were asked together with the states, and may be older than the states.
+        errors: by stream, why nothing is known.
+        removal_normal: streams where the removal of a message is never a loss: others may acknowledge it, or in a KV
+            bucket or an object store a later message replaces it.
+    """
+
+    streams: Mapping[str, StreamFacts | None]
+    begins: Mapping[str, Position] = field(default_factory=dict)
+    absence_logged: Collection[str] = ()
+    early: Answers = field(default_factory=dict)
+    errors: Mapping[str, NatsError] = field(default_factory=dict)
+    removal_normal: Collection[str] = ()
+
+    @property
+    def infos(self) -> dict[str, StreamInfo]:
+        """The states of the streams that exist."""
+        return {name: stream.info for name, stream in self.streams.items() if stream}
+
+    @property
+    def doubts(self) -> list[str]:
+        """Streams that contradict what the query has read; this has to be confirmed before anything else counts."""
+        some = ((name, stream) for name, stream in self.streams.items() if name in self.begins)
+        return [name for name, stream in some if stream is None or stream.judgement.is_doubtful]
+
+
+class Limits(NamedTuple):
+    """The limits of a micro-batch.
+
+    Attributes:
+        target: by stream, where the query ends, if it reads only what existed at its start; else None.
+        min_new: fewest new sequences that make a micro-batch.
+        max_offsets: most new sequences; None for all.
+        max_bytes: most bytes of messages, approximately; None for all.
+    """
+
+    target: Mapping[str, Position] | None = None
+    min_new: int = 0
+    max_offsets: int | None = None
+    max_bytes: int | None = None
 
 
 class Advance(NamedTuple):
@@ -56,10 +145,8 @@ class Advance(NamedTuple):
     waits: bool
 
 
-def advance(
-    start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions
-) -> Generator[NeedFacts | Advance, Answers]:
-    """Decide how a query advances from ``start``: yield the questions that are open, and at last the decision."""
+def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions) -> Decision[Advance]:
+    """Decide how a query advances from ``start``."""
     pattern = options.pattern
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
@@ -70,7 +157,7 @@ def advance(
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():
         if stream is None:
-            losses += lost.stream_lost(name, facts.begins.get(name), name in facts.absence_logged, options)
+            losses += stream_lost(name, facts.begins.get(name), name in facts.absence_logged, options)
             continue
         step, gone = steps[name]
         losses += gone
@@ -85,7 +172,7 @@ def advance(
             for name, bound in target.items()
             if bound is not None and (it := facts.streams[name]) and it.info.created != bound.created
         }
-        answers = (yield NeedFacts([*asked.values()])) if asked else {}
+        answers = yield [*asked.values()]
         former = {name for name, question in asked.items() if answers[question]}
         bounded = {
             name: entry if name in former else at_most(entry, target[name], start.get(name))
@@ -105,12 +192,12 @@ def advance(
     intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
     releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
     searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
-    yield Advance(end, reach, losses, releases, searched, size, waits)
+    return Advance(end, reach, losses, releases, searched, size, waits)
 
 
 def _step(
     stream: StreamFacts, start: OffsetEntry | None, facts: Facts, options: ReadOptions
-) -> Generator[NeedFacts | tuple[OffsetEntry, list[Loss]], Answers]:
+) -> Decision[tuple[OffsetEntry, list[Loss]]]:
     """Decide how a query advances in one stream, and what is lost; if it does not advance, its entry is unchanged."""
     info, judgement, losses = stream.info, stream.judgement, list[Loss]()
     since = first = max(info.first_sequence, stream.searched)
@@ -121,11 +208,11 @@ def _step(
     elif start:
         since, gap, rest = start.end.next, GapOf(info.name), RestAfter(info.name)
         first = max(first, since)
-        if options.consume and (what := (yield NeedFacts([gap]))[gap]) is not None:
+        if options.consume and (what := (yield [gap])[gap]) is not None:
             losses.append(Loss(what))
         if judgement.is_doubtful:
-            first = (yield NeedFacts([rest]))[rest]
-            losses.append(lost.history_lost(info, start.end, judgement, first))
+            first = (yield [rest])[rest]
+            losses.append(history_lost(info, start.end, judgement, first))
     before = start.end.fingerprint if start and judgement is Judgement.INTACT else None
     noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
     clock = max(stream.clock, noted or 0)
@@ -135,11 +222,11 @@ def _step(
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not entry.size and options.filters and first <= info.last_sequence and not shared:
             question = StateOf(info.name, again=first)
-            again = (yield NeedFacts([question]))[question]
+            again = (yield [question])[question]
             if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
         if unread < now.first_sequence and not shared and not has_only_skipped(start.end, now):
-            losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
+            losses += beginning_lost(now, unread, now.first_sequence, start.end.earliest)
         if not entry.size and (shared or since >= now.first_sequence):
             entry = start
         elif not entry.size:
@@ -149,7 +236,7 @@ def _step(
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
             end = Position(info.created, first, time or None, latest=latest_in(info, clock), before=before)
             entry = OffsetEntry(since, first, end)
-    yield entry, losses
+    return entry, losses
 
 
 def _through(
@@ -160,7 +247,7 @@ def _through(
     early: Answers,
     clock: int,
     before: Fingerprint | None,
-) -> Deciding[OffsetEntry]:
+) -> Decision[OffsetEntry]:
     """Advance past the stream's last message that matches, if its sequence is ``first`` or later; else to ``first``.
 
     Answers in ``early`` may be older than the state: they show that a message exists, but not that none does.
@@ -170,7 +257,7 @@ def _through(
         asked = [MessageAt(info.name, None, subject) for subject in options.filters]
         sequence, time = _last_of(asked, early)
         if sequence < first:
-            sequence, time = _last_of(asked, (yield NeedFacts(asked)))
+            sequence, time = _last_of(asked, (yield asked))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
     end = Position(info.created, sequence + 1, time or None, latest=latest_in(info, clock), before=before)
@@ -181,3 +268,130 @@ def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
     """Return the sequence and the time of the last of some messages, zeros when there is none."""
     found = [message for message in map(answers.get, asked) if message]
     return max(((each.sequence, each.time) for each in found), default=(0, 0))
+
+
+# How many of the new messages a micro-batch reads
+
+
+def at_most(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | None) -> OffsetEntry | None:
+    """Return a stream's part of a micro-batch, not beyond ``bound``.
+
+    Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
+    """
+    if bound is None:
+        return begin
+    if entry == begin or entry.end.next <= bound.next:
+        return entry  # an unchanged entry stays, even beyond a target that a stale leader has reported
+    begins_earlier = entry.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
+    if begin and begin.end.next >= bound.next and not begins_earlier:
+        return begin  # byte-identical, because Spark compares offsets as text
+    return entry.up_to(bound._replace(created=entry.end.created, before=entry.end.before))
+
+
+def limited(
+    start: QueryOffset, reach: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
+) -> Decision[tuple[QueryOffset, list[Loss]]]:
+    """Return the end of a micro-batch, up to ``reach`` and within the limits, and what is lost before it.
+
+    An end that an earlier look has set as the target gets the time of the message that is there now, if there is one:
+    since that look, the stream may have lost what it had after ``start``, and have stored other messages there.
+    """
+    new = {name: entry for name, entry in reach.items() if entry != start.get(name) and entry.size}
+    most, max_bytes, infos, losses = limits.max_offsets, limits.max_bytes, facts.infos, list[Loss]()
+    if most is None or sum(entry.size for entry in new.values()) <= most:
+        most = None
+    if max_bytes is None or sum(infos[name].bytes for name in new) <= max_bytes:
+        max_bytes = None
+    if most is not None or max_bytes is not None:
+        new, losses = yield from _cut(start, new, most, max_bytes, facts, options)
+    end = reach | new
+    set_before = {
+        name: MessageAt(name, bound.last)
+        for name, bound in (limits.target or {}).items()
+        if bound.fingerprint and name in end and end[name] != start.get(name)
+        if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
+    }
+    answers = yield [*set_before.values()]
+    for name, question in set_before.items():
+        message = answers[question]
+        if message is not None and message.sequence == question.sequence:
+            end[name] = end[name]._replace(end=end[name].end._replace(time=message.time))
+    return end, losses
+
+
+def _cut(
+    start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
+) -> Decision[tuple[QueryOffset, list[Loss]]]:
+    """Return what is new within the limits, and what is lost before it begins.
+
+    ``most`` or ``max_bytes`` is None where that limit is not exceeded. The limits count from the first existing
+    message, so that a hole, or a long stretch without matching messages, costs no micro-batches without rows. Each
+    stream with something new contributes at least one message.
+    """
+    filters, losses = options.filters or (">",), list[Loss]()
+    firsts = {name: [MessageAt(name, entry.first, each) for each in filters] for name, entry in whole.items()}
+    # Mostly there is no hole, and then the same round trip finds the end.
+    probable = _last_messages(_shared(whole, most), whole, options) if most else {}
+    answers = yield [*chain(*firsts.values()), *probable.values()]
+    solid = dict[str, OffsetEntry]()
+    for name, entry in whole.items():
+        there = [message.sequence for message in map(answers.get, firsts[name]) if message]
+        solid[name] = entry._replace(first=min([*there, entry.end.next]))
+
+    ends = _shared(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
+    if max_bytes:
+        ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
+        answers = yield [*ranges.values()]
+        shares = share({name: answers[each].bytes_before(each.end) for name, each in ranges.items()}, max_bytes)
+        ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
+
+    passed = [
+        name for name, entry in whole.items() if solid[name].first > entry.first and name not in facts.removal_normal
+    ]
+    holes = {name: StateOf(name, again=whole[name].first) for name in passed}
+    lasts = _last_messages(ends, solid, options)
+    answers = yield [*holes.values(), *lasts.values()]
+    for name, question in holes.items():
+        info, first = answers[question], whole[name].first
+        if info.first_sequence > first:  # lost since the look
+            may_go = name not in start or start[name].end.earliest
+            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
+    for name, place in lasts.items():
+        # A micro-batch ends after a message that exists, so that it can be compared. If there is none just before the
+        # end, the end moves over the hole and the first message after it.
+        last, entry = answers[place], solid[name]
+        if last is not None and last.sequence + 1 < entry.end.next:
+            solid[name] = entry.up_to(entry.end._replace(next=last.sequence + 1, time=last.time))
+    return solid, losses
+
+
+def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
+    """Return where each stream's part ends in a micro-batch with ``limit`` sequences in all, see :func:`share`."""
+    shares = share({name: entry.size for name, entry in wanted.items()}, limit)
+    return {name: entry.first + shares[name] for name, entry in wanted.items()}
+
+
+def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
+    """Return, by stream, the question for the last message before its end, where ``wanted`` has more after that end.
+
+    A query that consumes with one filter asks for messages that match: its durable keeps them from removal.
+    """
+    subject = options.filters[0] if options.consume and len(options.filters) == 1 else ">"
+    return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
+
+
+def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
+    """Share ``limit`` sequences or bytes among streams in proportion to their backlogs, at least one each.
+
+    Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
+    """
+    if sum(backlogs.values()) <= limit:
+        return dict(backlogs)
+    shares = {name: min(size, 1) for name, size in backlogs.items()}
+    rest = {name: size - shares[name] for name, size in backlogs.items()}
+    spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
+    for name, size in rest.items():
+        shares[name] += size * spare // max(1, total)
+    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # shares out what rounding down left
+        shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
+    return shares

@@ -23,14 +23,14 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import all_streams
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each, wait_a_moment
+from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, ask, ask_each, wait_a_moment
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
 from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new, is_another
 from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
-from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.losses import removal_is_normal, report, stream_lost
 from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
@@ -264,7 +264,7 @@ class Look:
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.released(begin.next)
 
-    def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
+    def answers(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
 
         A leader that was paused may not know a message. So where a stream's leader has not heard from a follower

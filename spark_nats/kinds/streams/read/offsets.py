@@ -1,23 +1,21 @@
 """The steps of a streaming query for its offsets: each function serves one call of Spark's.
 
-A look finds facts (:mod:`.looks`, :mod:`.facts`), :mod:`.advance` decides from them, and this module acts.
+A look finds facts (:mod:`.looks`), :mod:`.advance` decides from them, and this module acts.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.messages import Question
+from spark_nats.jetstream.messages import drive
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
-from spark_nats.kinds.streams.read.advance import Advance, advance
+from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, advance
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
-from spark_nats.kinds.streams.read.facts import Facts, NeedFacts
-from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.losses import Loss, history_lost, report
 from spark_nats.kinds.streams.read.positions import QueryOffset
@@ -47,11 +45,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         _warn_of_others(look, facts)
     for name in facts.doubts:
         look.confirm(facts, name)
-    decision, answers = advance(start, facts, limits, look.options), dict[Question[Any], Any]()
-    found = next(decision)
-    while isinstance(found, NeedFacts):
-        answers |= look.answers(facts, found.questions)
-        found = decision.send(answers)
+    found = drive(advance(start, facts, limits, look.options), partial(look.answers, facts))
     report(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:

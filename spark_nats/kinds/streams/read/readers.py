@@ -29,9 +29,9 @@ from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.partitions import Partition, plan_batch, with_servers
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
+from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.idling import Idling
-from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.planning import (

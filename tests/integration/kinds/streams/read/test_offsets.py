@@ -9,7 +9,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.views import StreamView
 from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.read import bounds, offsets
-from spark_nats.kinds.streams.read.limits import Limits
+from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json

@@ -15,16 +15,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.judgement import SKEW, Judgement, judge
-from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StoredMessage
+from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Question, Questions, StoredMessage, drive
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read.advance import Advance, advance
-from spark_nats.kinds.streams.read.facts import Facts, GapOf, IsAnother, NeedFacts, RestAfter, SizesOf, StreamFacts
-from spark_nats.kinds.streams.read.limits import Limits
+from spark_nats.kinds.streams.read.advance import (
+    Advance,
+    Facts,
+    GapOf,
+    IsAnother,
+    Limits,
+    RestAfter,
+    SizesOf,
+    StreamFacts,
+    advance,
+)
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
 
@@ -128,15 +136,13 @@ class World(dict[str, Stream]):
         self, start: QueryOffset, limits: Limits, options: ReadOptions, searched: Mapping[str, Position] = {}
     ) -> Advance:
         decision = advance(start, self.facts(options.streams, start, searched), limits, options)
-        found, answers = next(decision), dict[Question[Any], Any]()
-        for _ in range(8):
-            if isinstance(found, Advance):
-                return found
-            asked = {each: self.answer(each, start) for each in found.questions}
-            assert not set(asked) & set(answers), "it is asked again"
-            answers |= asked
-            found = decision.send(answers)
-        raise AssertionError("a decision takes more than a few round trips")
+        rounds = iter(range(7))
+
+        def ask(questions: Questions) -> Answers:
+            assert next(rounds, None) is not None, "a decision takes more than a few round trips"
+            return {each: self.answer(each, start) for each in questions}
+
+        return drive(decision, ask)
 
 
 def options_of(**options: Any) -> ReadOptions:
@@ -246,14 +252,14 @@ def test_a_doubt_comes_before_any_question() -> None:
     facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)}, {"A": read_to(4).end})
     assert facts.doubts == ["A"]
     found = next(advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
-    assert found == NeedFacts([RestAfter("A")])  # nothing is decided without its answer
+    assert found == [RestAfter("A")]  # nothing is decided without its answer
 
 
 def test_what_is_asked_for_all_streams_is_asked_at_once() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2), name="B"))
     options = options_of(subject="a,b")
     found = next(advance({}, world.facts(options.streams, {}, {}), Limits(), options))
-    assert found == NeedFacts([MessageAt(name, None, subject) for name in "AB" for subject in "ab"])
+    assert found == [MessageAt(name, None, subject) for name in "AB" for subject in "ab"]
 
 
 def test_a_query_that_waits_for_more_only_follows_its_streams() -> None:
@@ -282,10 +288,7 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     facts = Facts({"A": StreamFacts(found.info)}, {"A": read_to(2).end})
     decision = advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
     last, again = MessageAt("A", None, "a"), StateOf("A", again=3)
-    assert next(decision) == NeedFacts([last])
-    assert decision.send({last: None}) == NeedFacts([again])
-    decided = decision.send({last: None, again: later.info})
-    assert isinstance(decided, Advance)
+    decided = drive(decision, lambda asked: {last: None} if asked == [last] else {again: later.info})
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
     before = Fingerprint(2, 2 * SECOND)
     assert decided.end["A"] == OffsetEntry(3, 6, Position("C1", 6, 5 * SECOND, before=before))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.ranges import ReadMethod
-from spark_nats.kinds.streams.read.limits import share
+from spark_nats.kinds.streams.read.advance import share
 from spark_nats.kinds.streams.read.planning import (
     MAX_PACKED,
     MAX_SMALL,

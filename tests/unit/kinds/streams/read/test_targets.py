@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_nats.jetstream.positions import Position
-from spark_nats.kinds.streams.read.limits import at_most
+from spark_nats.kinds.streams.read.advance import at_most
 from spark_nats.kinds.streams.read.positions import OffsetEntry
 
 OLD = OffsetEntry(since=90, first=100, end=Position("then", 150, time=1))

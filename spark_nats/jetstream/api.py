@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.client.connection import Connection, Reply
 from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.pool import Lease
+from spark_nats.client.retrying import Result, Retries
 from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
@@ -104,6 +106,32 @@ class JetStream:
         if answer is None:
             return answered_by_another(f"{self.prefix}.{request.operation.about(*request.names)}", reply.payload)
         return _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
+
+
+@dataclass(frozen=True, slots=True)
+class JetStreamLease:
+    """The JetStream API over a leased connection, which is replaced when it is lost.
+
+    Attributes:
+        lease: holds the connection, and counts the retries.
+        prefix: that of :class:`JetStream`.
+    """
+
+    lease: Lease
+    prefix: str
+
+    @property
+    def retries(self) -> Retries:
+        """The retries of lost connections."""
+        return self.lease.retries
+
+    def ask(self, question: Callable[[JetStream], Result]) -> Result:
+        """Return the answer to a question, asked again as :meth:`.Lease.ask` does."""
+        return self.lease.ask(lambda connection: question(JetStream(connection, self.prefix)))
+
+    def read(self, reading: Callable[[JetStream], Iterator[Result]]) -> Iterator[Result]:
+        """Yield the results of a read, which goes on over another connection as :meth:`.Lease.read` says."""
+        return self.lease.read(lambda connection: reading(JetStream(connection, self.prefix)))
 
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:

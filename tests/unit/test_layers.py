@@ -35,7 +35,7 @@ ROOMS = {
     "options": "conditions errors protocol client",
     "kinds.kind": "conditions options",
     "kinds.preparing": "errors sparkapi protocol client",
-    "kinds.partitions": "client options kinds.preparing",
+    "kinds.task": "client jetstream options kinds.preparing",
     "kinds.streams.conditions": "conditions",
     "kinds.streams.atomic.conditions": "conditions",
     "kinds.streams.atomic.options": "options",
@@ -43,7 +43,7 @@ ROOMS = {
     "kinds.streams.dead_letters.options": "errors options kinds.streams.dead_letters.conditions",
     "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions kinds.streams.atomic.options "
     "kinds.streams.dead_letters.options",
-    "kinds.streams.read": "conditions clock errors logs sparkapi protocol client jetstream options kinds.partitions "
+    "kinds.streams.read": "conditions clock errors logs sparkapi protocol client jetstream options kinds.task "
     "kinds.streams.options",
     "kinds.streams.write": "conditions clock errors logs sparkapi protocol client jetstream options kinds.kind "
     "kinds.preparing kinds.streams.options",
@@ -54,13 +54,13 @@ ROOMS = {
     "kinds.streams.read",
     "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read "
     "kinds.streams.progress",
-    "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.kind kinds.task "
     "kinds.streams.options kinds.streams.read",
-    "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.partitions "
+    "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.task "
     "kinds.streams.options kinds.streams.read kinds.streams",
-    "kinds.buckets": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.buckets": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.task "
     "kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
-    "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.task "
     "kinds.preparing kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
     "kinds.__init__": "kinds.streams kinds.tables kinds.core kinds.buckets kinds.objects",
     "kinds.queries": "conditions errors options kinds.kind kinds.__init__",

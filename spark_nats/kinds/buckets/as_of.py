@@ -40,7 +40,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from spark_nats.client.pool import leased
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
@@ -60,8 +59,8 @@ from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
+from spark_nats.kinds.task import task
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
 from spark_nats.protocol.documents import REPLACED, nanoseconds_of, text_of, to_datetime
@@ -114,8 +113,8 @@ class NatsMomentReader(NatsBucketReader):
 
     _options: MomentReadOptions
 
-    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
-        """Plan one partition for each filter of keys; only one for the latest moment, none if there was no revision."""
+    def _parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
+        """Return one partition for each filter of keys; one for the latest moment, none if there was no revision."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
         revision = self._revision(js, info)
@@ -140,14 +139,14 @@ class NatsMomentReader(NatsBucketReader):
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
         return revision
 
-    def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
-        options, what = self._options, f"reading bucket {self._options.bucket}"
+    def _rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
+        options = self._options
         with closing(SnapshotBuffer(self._schema, options.bucket, options.ignore_deletes)) as held:
-            with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
+            with task(options, f"reading bucket {options.bucket}") as lease:
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
                 if isinstance(partition, SnapshotPartition):
                     reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)
-                for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                for delivered in lease.read(reader.read):
                     held.add(delivered)
                 for loss in reader.losses:
                     report_loss(loss, options.fail_on_data_loss, "the other rows")

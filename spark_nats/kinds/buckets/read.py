@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.client import Connection
-from spark_nats.client.pool import leased
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import naming_bucket
@@ -26,11 +23,10 @@ from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
 from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
-from spark_nats.kinds.partitions import Partition, plan_batch
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
-from spark_nats.options.hints import errors_for_spark
+from spark_nats.kinds.task import BatchReader, Partition, task
 from spark_nats.protocol.bytecolumns import integers, repeated
 from spark_nats.protocol.keyvalue import stream_of
 
@@ -80,46 +76,28 @@ def stream_reader(options: BucketScan, schema: StructType) -> NatsStreamReader:
     return NatsStreamReader(options, schema, traits)
 
 
-class NatsBucketReader(DataSourceReader):
+class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
     """Reads a bucket."""
 
-    def __init__(self, options: BucketReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-
-    @errors_for_spark()
-    def partitions(self) -> list[InputPartition]:
+    def _plan(self, js: JetStream) -> list[KeysPartition]:
         """Plan the read; first create the bucket if it does not exist and the options request that."""
-        return plan_batch(self._options, self._entries)
-
-    def _entries(self, connection: Connection) -> list[KeysPartition]:
         options = self._options
-        with naming_bucket(js := JetStream(connection, options.api_prefix), options.bucket):
+        with naming_bucket(js, options.bucket):
             config = options.requested_config
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
-            return self._planned(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
+            return self._parts(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
 
-    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
-        """Plan one partition for each filter of keys."""
+    def _parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
+        """Return one partition for each filter of keys."""
         return [KeysPartition(part) for part in every.parts]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition, on an executor.
-
-        After a lost connection, the task connects again and continues with what was not yielded.
-        """
-        if isinstance(partition, KeysPartition):
-            partition.add_servers(self._options.connection)
-            yield from self._read(partition)
-
-    def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
+    def _rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         """Read the entries, not all keys at one moment."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
-        what = f"reading bucket {options.bucket}"
-        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with task(options, f"reading bucket {options.bucket}") as lease:
             reader = BucketReader(partition.entries, history=options.history, retries=lease.retries)
-            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+            for delivered in lease.read(reader.read):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:
                     yield batch

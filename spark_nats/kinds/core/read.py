@@ -35,10 +35,10 @@ from spark_nats.kinds.core.conditions import (
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
-from spark_nats.kinds.partitions import Partition, with_servers
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.positions import refuse_later
+from spark_nats.kinds.task import Partition, TaskReader, with_servers
 from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import Positions
@@ -68,12 +68,8 @@ class CorePartition(Partition):
     messages: int | None
 
 
-class NatsCoreReader(DataSourceReader):
+class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReader):
     """Reads what is published during a limited time."""
-
-    def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
 
     @errors_for_spark()
     def partitions(self) -> list[InputPartition]:
@@ -89,15 +85,7 @@ class NatsCoreReader(DataSourceReader):
         shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
         return with_servers([CorePartition(queue, share) for share in shares], self._options.connection)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Listen, on an executor.
-
-        Raises:
-            NatsError: the connection failed, or the server refused the subscription.
-        """
-        if not isinstance(partition, CorePartition):
-            return  # Spark's placeholder in a plan without partitions
-        partition.add_servers(self._options.connection)
+    def _rows(self, partition: CorePartition) -> Iterator[pa.RecordBatch]:
         rows = RowBuilder(self._schema)
         left = partition.messages
         for messages in self._listen(partition):
@@ -111,7 +99,7 @@ class NatsCoreReader(DataSourceReader):
     def _listen(self, partition: CorePartition) -> Iterator[Messages]:
         options = self._options
         what = f"listening to {', '.join(options.subjects)}"
-        with errors_for_spark(), leased(options.connection, options.retries, what) as lease:
+        with leased(options.connection, options.retries, what) as lease:
             connection = lease.connection
             deadline = clock.monotonic() + options.read_timeout
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from spark_nats.client import Connection
-from spark_nats.client.pool import Lease, leased
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import OptionError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
 from spark_nats.kinds.objects.options import ObjectReadOptions, ObjectScan
 from spark_nats.kinds.objects.reading import (
@@ -28,11 +25,11 @@ from spark_nats.kinds.objects.reading import (
     read_version,
 )
 from spark_nats.kinds.objects.wire import name_of
-from spark_nats.kinds.partitions import Partition, plan_batch
+from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
+from spark_nats.kinds.task import BatchReader, Partition, task
 from spark_nats.options.data_loss import report_loss
-from spark_nats.options.hints import errors_for_spark
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
@@ -40,7 +37,6 @@ OBJECTS_AT_ONCE = 256
 BATCH_BYTES = 16 << 20
 """Bytes of content after which an Arrow batch ends."""
 
-T = TypeVar("T")
 Row = tuple[StoredObject, bytes | None]
 """An object and its content, which is None where there is none."""
 _MESSAGES = (
@@ -70,22 +66,21 @@ class _Contents:
         self._options = options
         self._schema = schema
 
-    def row(self, read: Callable[..., Row | None], found: StoredObject, lease: Lease) -> Row | None:
+    def row(self, read: Callable[..., Row | None], found: StoredObject, lease: JetStreamLease) -> Row | None:
         """Return an object with the content that ``read`` returns, or without content if the schema has none.
 
         ``read`` is :func:`read_content`, which returns None for an object deleted meanwhile, or :func:`read_version`.
         """
         if "content" not in self._schema.names:
             return found, None
-        return self.ask(lease, lambda js: read(js, found, self._check, self._lost, lease.retries))
+        return lease.ask(lambda js: read(js, found, self._check, self._lost, lease.retries))
 
-    def batches(self, rows: Callable[[Lease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
+    def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
         """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
 
         The row that reaches :data:`BATCH_BYTES` is the last of its batch.
         """
-        options, what = self._options, f"reading object store {self._options.store}"
-        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with task(self._options, f"reading object store {self._options.store}") as lease:
             schema = arrow_schema(self._schema)
             some: list[dict[str, Any]] = []
             size = 0
@@ -98,10 +93,6 @@ class _Contents:
             if some:
                 yield pa.RecordBatch.from_pylist(some, schema)
 
-    def ask(self, lease: Lease, question: Callable[[JetStream], T]) -> T:
-        """Return the answer to a request of a task."""
-        return lease.ask(lambda connection: question(JetStream(connection, self._options.api_prefix)))
-
     def _check(self, found: StoredObject) -> None:
         info, most = found.info, self._options.max_object_bytes
         if info.size > most:
@@ -111,40 +102,28 @@ class _Contents:
         report_loss(what, self._options.fail_on_data_loss, "null as its content")
 
 
-class NatsObjectReader(DataSourceReader):
-    """Reads the objects of a store."""
+class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
+    """Reads the objects of a store; after a lost connection, the current object is read from its beginning."""
 
-    def __init__(self, options: ObjectReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._contents = _Contents(options, schema)
-
-    @errors_for_spark()
-    def partitions(self) -> list[InputPartition]:
-        """Plan the read: spread the objects whose names match over partitions."""
-        return plan_batch(self._options, self._planned)
-
-    def _planned(self, connection: Connection) -> list[ObjectsPartition]:
+    def _plan(self, js: JetStream) -> list[ObjectsPartition]:
+        """Spread the objects whose names match over partitions."""
         options = self._options
-        subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
+        subjects = list_objects(js, options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
         return [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read some objects, on an executor.
+    def _rows(self, partition: ObjectsPartition) -> Iterator[pa.RecordBatch]:
+        contents, subjects = _Contents(self._options, self._schema), partition.subjects
 
-        After a lost connection, the task connects again and reads the current object from its beginning.
-        """
-        if isinstance(partition, ObjectsPartition):
-            partition.add_servers(self._options.connection)
-            yield from self._contents.batches(partial(self._rows, subjects=partition.subjects))
+        def rows(lease: JetStreamLease) -> Iterator[Row | None]:
+            for i in range(0, len(subjects), OBJECTS_AT_ONCE):
+                some = subjects[i : i + OBJECTS_AT_ONCE]
+                for each in lease.ask(partial(describe_objects, store=self._options.store, subjects=some)):
+                    yield contents.row(read_content, each, lease)
 
-    def _rows(self, lease: Lease, subjects: tuple[str, ...]) -> Iterator[Row | None]:
-        for i in range(0, len(subjects), OBJECTS_AT_ONCE):
-            some = subjects[i : i + OBJECTS_AT_ONCE]
-            for each in self._contents.ask(lease, partial(describe_objects, store=self._options.store, subjects=some)):
-                yield self._contents.row(read_content, each, lease)
+        return contents.batches(rows)
 
 
 class NatsObjectStreamReader(NatsStreamReader):
@@ -157,13 +136,12 @@ class NatsObjectStreamReader(NatsStreamReader):
         self._objects = objects
         self._contents = _Contents(objects, schema)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition, on an executor: first the descriptions of objects, then their content."""
+    def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
+        """Read first the descriptions of objects, then their content."""
         contents = self._contents
-        found = [each for batch in super().read(partition) for each in self._described(batch)]
+        found = [each for batch in super()._rows(partition) for each in self._described(batch)]
         yield from contents.batches(lambda lease: (contents.row(read_version, each, lease) for each in found))
 
-    @errors_for_spark()
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
         store, wanted = self._objects.store, self._objects.pattern
         return [

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
-from spark_nats.client import Connection
-from spark_nats.client.pool import Lease, leased
-from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.partitions import Partition, plan_batch
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.kinds.tables.inventory import (
     choose_streams,
     count_subjects,
@@ -25,7 +19,7 @@ from spark_nats.kinds.tables.inventory import (
 )
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
 from spark_nats.kinds.tables.wire import Row, bucket_row, stream_row
-from spark_nats.options.hints import errors_for_spark
+from spark_nats.kinds.task import BatchReader, Partition, task
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.sparkapi import arrow_schema
 
@@ -33,8 +27,6 @@ STREAMS_AT_ONCE = 64
 """Maximum number of streams that one round trip queries."""
 ROWS_AT_ONCE = 8_192
 """Maximum number of rows of one Arrow batch."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,48 +40,24 @@ class TablePartition(Partition):
     streams: tuple[str, ...]
 
 
-class NatsTableReader(DataSourceReader):
+class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
     """Reads a table of the account's inventory."""
 
-    def __init__(self, options: TableReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
+    def _plan(self, js: JetStream) -> list[TablePartition]:
+        """Request the list of streams."""
+        return [TablePartition(choose_streams(js, self._options.streams, self._options.pattern))]
 
-    @errors_for_spark()
-    def partitions(self) -> list[InputPartition]:
-        """Log in, and request the list of streams."""
-        options = self._options
-
-        def plan(connection: Connection) -> list[TablePartition]:
-            js = JetStream(connection, options.api_prefix)
-            return [TablePartition(choose_streams(js, options.streams, options.pattern))]
-
-        return plan_batch(options, plan)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Request the table, on an executor.
-
-        After a lost connection, the task connects again and repeats the requests whose rows were not handed on.
-        """
-        if not isinstance(partition, TablePartition):
-            return
-        options = self._options
-        partition.add_servers(options.connection)
+    def _rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
-        what = f"reading the table of {options.table}"
-        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with task(self._options, f"reading the table of {self._options.table}") as lease:
             for answer in self._answers(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):
                     yield pa.RecordBatch.from_pylist(some, schema)
 
-    def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
+    def _answers(self, lease: JetStreamLease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
         """Ask one question after the other, and yield the rows of each answer."""
-        options = self._options
-
-        def ask(question: Callable[[JetStream], T]) -> T:
-            return lease.ask(lambda connection: question(JetStream(connection, options.api_prefix)))
-
+        options, ask = self._options, lease.ask
         if options.table == STREAMS:
             yield ask(partial(describe_streams, names=streams, row_of=stream_row))
         elif options.table == BUCKETS:

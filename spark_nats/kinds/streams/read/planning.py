@@ -12,10 +12,10 @@ from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, ReadMethod
 from spark_nats.jetstream.streams import WORK_QUEUE
-from spark_nats.kinds.partitions import Partition
 from spark_nats.kinds.streams.read.conditions import TOO_MANY_PARTITIONS
 from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import QueryOffset
+from spark_nats.kinds.task import Partition
 
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions of a micro-batch or a batch; more would keep Spark's driver busy with nothing else."""

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any, TypeVarTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client import Connection
-from spark_nats.client.pool import borrow, leased
+from spark_nats.client.pool import borrow
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError, StreamNotFoundError
@@ -26,7 +25,6 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
-from spark_nats.kinds.partitions import Partition, plan_batch, with_servers
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.advance import Limits
@@ -48,6 +46,7 @@ from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, f
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.subjects import noted_subjects
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
+from spark_nats.kinds.task import BatchReader, TaskReader, task, with_servers
 from spark_nats.logs import Reporter
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import errors_for_spark
@@ -62,15 +61,14 @@ _SHOWN = 5  # ranges that a log line names
 _JOINED = 1 << 20  # bytes up to which batches are joined
 
 
-class _RangesReader:
+class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
     """The base of both readers: how they read a partition."""
 
     _keeps_consumers = False
     """Whether the process of a task keeps its consumers: for a query there is a next micro-batch, a batch has none."""
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
-        self._options = options
-        self._schema = schema
+        super().__init__(options, schema)
         self._traits = traits
 
     def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange]:
@@ -88,20 +86,15 @@ class _RangesReader:
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
         return packed(self._cut(ranges, memory), fewest, most)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition, on an executor.
+    def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
+        """Read one partition.
 
-        The task reconnects when its connection is lost, and continues after the last row. Servers restart, and cut off
-        clients that take messages too slowly; the task must finish all the same. The lease replaces connections, and
-        the range's reader restarts sources on a connection that works. Both count the same retries, for at most
-        ``retryTimeout`` without progress.
+        The lease replaces connections, and the range's reader restarts sources on a connection that works. Both count
+        the same retries, for at most ``retryTimeout`` without progress.
         """
-        if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
-            partition.add_servers(self._options.connection)
         if isinstance(partition, StreamRange):
-            yield from self._read(partition, None)
-        elif isinstance(partition, SeveralRanges):
-            yield from _joined(self._read_in_turn(partition))
+            return self._read(partition, None)
+        return _joined(self._read_in_turn(partition))
 
     def _read_in_turn(self, partition: SeveralRanges) -> Iterator[pa.RecordBatch]:
         left, ahead = partition.limit, dict[StreamRange, DirectGets]()
@@ -130,7 +123,7 @@ class _RangesReader:
         options, rows = self._options, self._traits.rows(self._schema)
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
-        with errors_for_spark(), leased(options.connection, options.retries, what, waits=False) as lease:
+        with task(options, what) as lease:
             reader = RangeReader(
                 replace(partition, removed=Removed.NO_LOSS) if self._traits.replaces else partition,
                 partition.way,
@@ -148,7 +141,7 @@ class _RangesReader:
             count = 0
             looked = False
             # The generator has no name, so that it is closed before the connection when Spark takes no more rows.
-            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+            for delivered in lease.read(reader.read):
                 if not looked:
                     notice_own_rows(delivered, partition.stream)
                     looked = True
@@ -197,16 +190,11 @@ def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) ->
     )
 
 
-class NatsReader(_RangesReader, DataSourceReader):
+class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRanges]):
     """Reads what streams hold between two offsets."""
 
-    @errors_for_spark()
-    def partitions(self) -> list[InputPartition]:
-        """Plan the read: sequence ranges as partitions; with ``limit``, one partition of the first messages."""
-        return plan_batch(self._options, self._planned)
-
-    def _planned(self, connection: Connection) -> Sequence[Partition]:
-        js = JetStream(connection, self._options.api_prefix)
+    def _plan(self, js: JetStream) -> Sequence[StreamRange | SeveralRanges]:
+        """Return sequence ranges as partitions; with ``limit``, one partition of the first messages."""
         memory, limit = QueryMemory(self._options, patience=0.0), self._options.limit
         with suggesting_names(js, self._options.streams):
             ranges = bounds.batch(Look(js, self._options, memory))

@@ -1,0 +1,113 @@
+"""How a batch is planned and how tasks read: what is the same for all kinds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_nats.client.auth import Credentials, keep_newest, newest
+from spark_nats.client.choosing import add_announced, announced_text
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.pool import borrow, leased
+from spark_nats.jetstream.api import JetStream, JetStreamLease
+from spark_nats.kinds.preparing import wait_for_leaders
+from spark_nats.options.hints import errors_for_spark
+from spark_nats.options.query import Query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Partition(InputPartition):
+    """What one task reads, and which servers the driver knows.
+
+    Spark gives tasks the reader as it was before it first connected, so each partition brings these servers.
+
+    Attributes:
+        announced: the servers announced to the driver, see :func:`~spark_nats.client.choosing.announced_text`.
+        login: the driver's credentials, if their file was renewed since it was first read; else None.
+    """
+
+    announced: str = field(default="", kw_only=True, repr=False)
+    login: Credentials | None = field(default=None, kw_only=True, repr=False)
+
+    def add_servers(self, options: ConnectionOptions) -> None:
+        """Add the servers that the driver knows to those that this process knows, and the login that it has now."""
+        add_announced(options, self.announced)
+        if self.login is not None:
+            keep_newest(options.credentials, self.login)
+
+
+def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
+    """Return partitions with the announced servers that this process knows, and with its login if that was renewed."""
+    known, login = announced_text(options), newest(options.credentials)
+    renewed = login if login != options.credentials else None
+    if not known and renewed is None:
+        return list(partitions)
+    return [replace(each, announced=known, login=renewed) for each in partitions]
+
+
+@contextlib.contextmanager
+def task(options: Query, what: str) -> Iterator[JetStreamLease]:
+    """Lease JetStream to a task that retries and loses nothing by it; ``what`` names the task in the log."""
+    with leased(options.connection, options.retries, what, waits=False) as lease:
+        yield JetStreamLease(lease, options.api_prefix)
+
+
+Q = TypeVar("Q", bound=Query)
+P = TypeVar("P", bound=Partition)
+
+
+class TaskReader(Generic[Q, P]):
+    """Reads partitions of type ``P`` for a query with options ``Q``, on executors."""
+
+    def __init__(self, options: Q, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Read one partition, on an executor.
+
+        After a lost connection, the task connects again and continues with what it has not handed on. Servers restart,
+        and cut off clients that take messages too slowly; the task must finish all the same.
+
+        Raises:
+            NatsError: it cannot, or not within ``retryTimeout``.
+        """
+        if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
+            partition.add_servers(self._options.connection)
+            with errors_for_spark():
+                yield from self._rows(partition)  # type: ignore[arg-type]
+
+    def _rows(self, partition: P) -> Iterator[pa.RecordBatch]:
+        """Read one partition."""
+        raise NotImplementedError
+
+
+class BatchReader(TaskReader[Q, P], DataSourceReader):
+    """Reads a batch from JetStream."""
+
+    @errors_for_spark()
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read; wait while a leader is elected.
+
+        A server that cannot be reached is an error at once, because its URL may be wrong.
+
+        Raises:
+            NatsError: the plan failed.
+        """
+        options = self._options
+        with borrow(options.connection) as connection:
+            js = JetStream(connection, options.api_prefix)
+            found = wait_for_leaders(lambda: self._plan(js), options.retries, "planning a batch")
+        return with_servers(found, options.connection)
+
+    def _plan(self, js: JetStream) -> Iterable[P]:
+        """Return the partitions."""
+        raise NotImplementedError

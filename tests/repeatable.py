@@ -56,8 +56,8 @@ def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(autouse=True)
 def _no_way_refused_before() -> None:
     """What a process remembers of a stream does not hold for that of another test, whose server may have the port."""
-    from spark_nats.jetstream.consuming import kept
+    from spark_nats.jetstream.consuming import consumers
     from spark_nats.jetstream.reading import direct
 
-    kept._refused._until.clear()
+    consumers._refused._until.clear()
     direct._refused._until.clear()

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spark_nats.commands.console import Console, bytes_shown, rate_shown, seconds_shown, time_shown
 from spark_nats.commands.permissions import Ability
-from spark_nats.jetstream.account import AccountInfo, Quota
+from spark_nats.jetstream.listing import AccountInfo, Quota
 from spark_nats.jetstream.streams import ASYNC
 from spark_nats.protocol.users import USER_INFO, UserInfo
 

@@ -1,4 +1,4 @@
-"""Lists streams, consumers and subjects by pages, and suggests the name that was probably meant."""
+"""What an account has: its limits, and by pages its streams, consumers and subjects; which name was probably meant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -231,3 +232,39 @@ def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
         by_letters.setdefault(name.lower(), []).append(name)
     near = get_close_matches(missing.lower(), by_letters, n=_MAX_NAMED, cutoff=cutoff)
     return [name for letters in near for name in by_letters[letters]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The use and the limit of one resource; ``limit`` is None where there is none."""
+
+    used: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfo:
+    """The account's use of JetStream, and its limits."""
+
+    memory: Quota  # bytes of streams in memory
+    storage: Quota  # bytes of streams in files
+    streams: Quota  # number of streams
+    consumers: Quota  # number of consumers
+
+
+def account_info(js: JetStream) -> AccountInfo:
+    """Return the account's use, with the limits of all replica tiers added up; raise if it has no JetStream."""
+    answer = js.request(Api.ACCOUNT_INFO)
+    with bad_answer_is_protocol_error(Api.ACCOUNT_INFO):
+        tiers = documents.object_at(answer, "tiers") or {"": answer}
+        return AccountInfo(*(_quota(answer, tiers, what) for what in ("memory", "storage", "streams", "consumers")))
+
+
+def _quota(answer: dict[str, Any], tiers: dict[str, Any], what: str) -> Quota:
+    limit = ("limits", f"max_{what}")
+    limits = [
+        documents.integer_at(tier, *limit)
+        for tier in tiers.values()
+        if documents.value_at(tier, *limit) not in (-1, None)
+    ]
+    return Quota(documents.integer_at(answer, what), sum(limits) if len(limits) == len(tiers) else None)

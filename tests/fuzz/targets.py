@@ -18,11 +18,10 @@ import pyarrow as pa
 from spark_nats.client import Connection, Credentials
 from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
-from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import list_streams, stream_names
+from spark_nats.jetstream.listing import account_info, list_streams, stream_names
 from spark_nats.jetstream.messages import first_sequence_since, last_sequence, next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import first_at

@@ -11,7 +11,7 @@ from spark_nats import clock
 from spark_nats.client import Connection, connect
 from spark_nats.jetstream import JetStream, creating
 from spark_nats.jetstream.api import RefusalMemory
-from spark_nats.jetstream.consuming import kept
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.reading import direct
 from spark_nats.kinds.streams.write import replay
@@ -25,7 +25,7 @@ def nothing_is_remembered_of_other_servers(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(replay, "_noted", {})
     monkeypatch.setattr(creating, "_said", set())
     monkeypatch.setattr(direct, "_refused", RefusalMemory())
-    monkeypatch.setattr(kept, "_refused", RefusalMemory())
+    monkeypatch.setattr(consumers, "_refused", RefusalMemory())
 
 
 @pytest.fixture

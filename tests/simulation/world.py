@@ -28,7 +28,7 @@ from spark_nats import clock
 from spark_nats.client import choosing, host_cache, link, pool
 from spark_nats.jetstream import creating
 from spark_nats.jetstream.api import RefusalMemory
-from spark_nats.jetstream.consuming import kept
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.reading import direct
 from spark_nats.kinds.streams.write import partitions, replay
 
@@ -76,8 +76,8 @@ class Process:
         (choosing, "_announced", dict),
         (creating, "_said", set),
         (direct, "_refused", RefusalMemory),
-        (kept, "_keeping", WeakKeyDictionary),
-        (kept, "_refused", RefusalMemory),
+        (consumers, "_keeping", WeakKeyDictionary),
+        (consumers, "_refused", RefusalMemory),
         (replay, "_noted", dict),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),
         (TaskContext, "_taskContext", lambda: None),

@@ -20,8 +20,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import finds_all
-from spark_nats.jetstream.consuming.kept import ConsumerKey, keep, make_consumer, may_be_kept, move_kept
+from spark_nats.jetstream.consuming.consumers import ConsumerKey, finds_all, keep, make_consumer, may_be_kept, move_kept
 from spark_nats.jetstream.judgement import Judgement, match_message
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position

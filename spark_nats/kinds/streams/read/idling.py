@@ -16,9 +16,9 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow, take
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
-from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
+from spark_nats.jetstream.listing import account_info
 from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import NOT_WATCHED

@@ -14,7 +14,7 @@ from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import retrying
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.api import RefusalMemory
-from spark_nats.jetstream.consuming import kept
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.reading import searching
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.pulls import PullConsumer
@@ -37,15 +37,15 @@ def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:
 @pytest.fixture(autouse=True)
 def _moved_and_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers are moved, whatever happened in other tests; and a slow machine is no reason to take another one."""
-    monkeypatch.setattr(kept, "_refused", RefusalMemory())
-    monkeypatch.setattr(kept, "PATIENCE", 60.0)
+    monkeypatch.setattr(consumers, "_refused", RefusalMemory())
+    monkeypatch.setattr(consumers, "PATIENCE", 60.0)
     monkeypatch.setattr(searching, "TRIAL", 60.0)
 
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that says nothing about a consumer is not waited for long."""
-    monkeypatch.setattr(kept, "PATIENCE", 0.2)
+    monkeypatch.setattr(consumers, "PATIENCE", 0.2)
 
 
 def read(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), **more: Any) -> list[int]:
@@ -106,7 +106,7 @@ def test_each_use_has_a_consumer_of_its_own_and_the_oldest_one_goes(
     assert len(nats_py.consumers(unique)) == 2
     for i in range(1, 21):
         assert read(js, unique, 1, 21, [f"{unique}.{i}"]) == [i]
-    wait_until(lambda: len(nats_py.consumers(unique)) == kept.MAX_KEPT)
+    wait_until(lambda: len(nats_py.consumers(unique)) == consumers.MAX_KEPT)
 
 
 def test_two_ranges_at_once_have_a_consumer_each(js: JetStream, nats_py: NatsPy, unique: str) -> None:
@@ -169,7 +169,7 @@ def test_a_consumer_that_somebody_has_deleted_is_not_missed(js: JetStream, nats_
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    while not kept._refused._until:  # a busy server may have been silent about the stream too
+    while not consumers._refused._until:  # a busy server may have been silent about the stream too
         (name,) = nats_py.consumers(unique)
         nats_py.api(f"CONSUMER.DELETE.{unique}.{name}")
         assert read(js, unique, 11, 21) == numbers(11, 21)
@@ -184,7 +184,7 @@ def test_a_consumer_that_was_not_used_for_long_is_not_used_again(js: JetStream, 
     for start in (1, 11):
         assert read(js, unique, start, start + 10) == numbers(start, start + 10)
         wait_until(lambda: nats_py.consumers(unique) == [])  # the server has deleted it
-    assert not kept._refused._until
+    assert not consumers._refused._until
 
 
 @pytest.mark.parametrize("config", [{"retention": "interest"}, {"max_consumers": 1}], ids=str)
@@ -385,7 +385,7 @@ def has(client: NatsPy, stream: str, consumers: int) -> Callable[[], bool]:
 def test_in_a_cluster_consumers_are_moved_whichever_server_is_asked(
     cluster: Cluster, unique: str, rests: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "PATIENCE", 1.0)  # for what is not answered at all
+    monkeypatch.setattr(consumers, "PATIENCE", 1.0)  # for what is not answered at all
     filters = [f"{unique}.{rest}" for rest in rests]
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=1)
@@ -396,7 +396,7 @@ def test_in_a_cluster_consumers_are_moved_whichever_server_is_asked(
                 def one_consumer_reads_all(connection: Connection = connection) -> bool:
                     # Servers that have just found each other, or elect a leader, leave requests unanswered, whatever
                     # stream they are about. The reader then rightly takes another consumer.
-                    monkeypatch.setattr(kept, "_refused", RefusalMemory())
+                    monkeypatch.setattr(consumers, "_refused", RefusalMemory())
                     after_each = []
                     for start in range(1, 300, 50):
                         rows = read(JetStream(connection), unique, start, start + 50, filters)

@@ -22,7 +22,7 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.kept import make_consumer
+from spark_nats.jetstream.consuming.consumers import make_consumer
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info

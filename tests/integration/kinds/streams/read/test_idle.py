@@ -15,7 +15,7 @@ from spark_nats import clock
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, matching
-from spark_nats.jetstream.consuming import kept, watching
+from spark_nats.jetstream.consuming import consumers, watching
 from spark_nats.kinds.streams.read import idling
 from spark_nats.protocol.api import encode_pull
 from tests.chaos.proxy import Direction, Proxy
@@ -159,7 +159,7 @@ def test_a_query_ends_without_leaving_a_consumer(nats_server: Server, nats_py: N
 def test_a_query_notices_what_becomes_of_its_stream(
     nats_server: Server, nats_py: NatsPy, unique: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
+    monkeypatch.setattr(consumers, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 3)
     with idle_query(nats_server, unique, failOnDataLoss=False) as query:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 import spark_nats
 from spark_nats import clock
-from spark_nats.jetstream.consuming import kept
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.reading import sizes
 from spark_nats.kinds.core.backlog import PIECE_OVERHEAD
 from spark_nats.kinds.streams.read import idling
@@ -215,7 +215,7 @@ def test_a_stream_that_is_gone_is_said_once_and_the_others_wait_for_more(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
+    monkeypatch.setattr(consumers, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
     streams = [f"{unique}_{i}" for i in range(2)]
     for stream in streams:
         nats_py.create_stream(stream)

@@ -23,8 +23,8 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
 from spark_nats.protocol.control import encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
+from spark_nats.protocol.headers import NO_RESPONDERS, parse_status
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import NO_RESPONDERS, parse_status
 from spark_nats.protocol.subjects import subject_violation
 
 SECOND_ANSWER = 1.0

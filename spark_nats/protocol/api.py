@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -194,34 +193,3 @@ def message_query(sequence: int | None, subject: str, with_headers: bool) -> dic
     last = {"last_by_subj": subject}
     what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}
     return what if with_headers else {**what, "no_hdr": True}
-
-
-def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:
-    """Return the body of a pull request (ADR-13).
-
-    Args:
-        messages: maximum number of messages.
-        max_bytes: maximum bytes, counted as by :func:`~spark_nats.jetstream.reading.pulls.sizes_of`; None for no limit.
-        expires: seconds until the request expires.
-        heartbeat: seconds without a message after which the server sends a heartbeat; at most half of ``expires``.
-    """
-    body = {"batch": messages, "expires": int(expires * 10**9), "idle_heartbeat": int(heartbeat * 10**9)}  # nanoseconds
-    if max_bytes is not None:
-        body["max_bytes"] = max_bytes
-    return json.dumps(body).encode()
-
-
-def encode_direct_get(sequence: int, messages: int, max_bytes: int, subject: str | None = None) -> bytes:
-    """Return the body of a batched direct get (ADR-31).
-
-    Args:
-        sequence: first sequence to return.
-        messages: maximum number of messages.
-        max_bytes: bytes of subjects, headers and payloads after which the server ends the batch; it sends the first
-            message in any case.
-        subject: return only messages that match this subject or wildcard; all when None.
-    """
-    body: dict[str, Any] = {"seq": sequence, "batch": messages, "max_bytes": max_bytes}
-    if subject is not None:
-        body["next_by_subj"] = subject
-    return json.dumps(body).encode()

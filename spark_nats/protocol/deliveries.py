@@ -1,6 +1,8 @@
-"""The reply subject of a JetStream delivery, which carries the message's metadata.
+"""Deliveries of a consumer: how they are requested, and what statuses and reply subjects tell of them.
 
-Two forms are in use (ADR-15)::
+JetStream reports about a pull request by a status (ADR-13, ADR-37); :func:`pull_event` returns what it means for the
+reader. A status that carries ``Nats-Pending-Messages`` ends one request, unless the consumer is gone. The reply subject
+of a delivery carries the message's metadata, in two forms (ADR-15)::
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time ns>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.….<pending>[.<token>]
@@ -11,6 +13,8 @@ deliveries" guards the cost.
 
 from __future__ import annotations
 
+import json
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +25,7 @@ from spark_nats.conditions.jetstream import REPLY_INVALID
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, flags_of, load_words, packed, split
 from spark_nats.protocol.documents import quoted
+from spark_nats.protocol.headers import CONFLICT, LOCKED, NO_RESPONDERS, RequestRefused, Status
 
 _DOT = ord(".")
 _PREFIX = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))  # eight bytes: one word
@@ -113,3 +118,78 @@ class Deliveries:
 
     def _error(self, i: int) -> ProtocolError:
         return ProtocolError(REPLY_INVALID(reply=self._replies[i].as_py()[:100]))
+
+
+def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:
+    """Return the body of a pull request (ADR-13).
+
+    Args:
+        messages: maximum number of messages.
+        max_bytes: maximum bytes, counted as by :func:`~spark_nats.jetstream.reading.pulls.sizes_of`; None for no limit.
+        expires: seconds until the request expires.
+        heartbeat: seconds without a message after which the server sends a heartbeat; at most half of ``expires``.
+    """
+    body = {"batch": messages, "expires": int(expires * 10**9), "idle_heartbeat": int(heartbeat * 10**9)}  # nanoseconds
+    if max_bytes is not None:
+        body["max_bytes"] = max_bytes
+    return json.dumps(body).encode()
+
+
+class Heartbeat(NamedTuple):
+    """There is nothing to deliver."""
+
+    delivered: int | None  # consumer sequence of the last delivery; None when the server omits it
+
+
+class RequestEnded(NamedTuple):
+    """A request has ended; the status does not say which one."""
+
+    bytes_left: int | None  # unused bytes of the request; None when the server omits them
+    too_large: bool  # whether the next message has more bytes than were left
+
+
+class RequestsForgotten(NamedTuple):
+    """The server has forgotten all open requests, because the consumer has another leader."""
+
+
+class BatchTooLarge(NamedTuple):
+    """A request asked for more messages than ``most``, which is what the server allows."""
+
+    most: int
+
+
+class ConsumerGone(NamedTuple):
+    """The consumer no longer exists, or accepts no more requests; ``reason`` is the server's text, or the code."""
+
+    reason: str
+
+
+PullEvent = Heartbeat | RequestEnded | RequestsForgotten | BatchTooLarge | ConsumerGone | RequestRefused
+
+_BATCH_TOO_LARGE = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
+_TOO_LARGE = "message size exceeds maxbytes"
+# Our consumers never push: the server says "push based" of a consumer that is being deleted, whose request queue has
+# already gone.
+_GONE = {"consumer deleted", "server shutdown", "consumer is push based", "exceeded maxwaiting"}
+
+
+def pull_event(status: Status) -> PullEvent:
+    """Return what a status means for a pull request; an unknown one, such as 400 or 412, refuses later ones too.
+
+    ``Nats-Pending-Messages`` is in 408 Request Timeout and Interest Expired, 409 Message Size Exceeds MaxBytes and
+    Batch Completed, and 423 Nats-Wrong-Pin-Id. A consumer that accepts no more requests (MaxWaiting) is replaced.
+    """
+    if status.code == 100:
+        return Heartbeat(status.number("Nats-Last-Consumer"))
+    said = status.description.lower()
+    if status.code in (404, NO_RESPONDERS) or (status.code == CONFLICT and said in _GONE):
+        return ConsumerGone(status.description or f"status {status.code}")
+    if "Nats-Pending-Messages" in status.headers:
+        return RequestEnded(status.number("Nats-Pending-Bytes"), too_large=said == _TOO_LARGE)
+    if status.code in (408, LOCKED):
+        return RequestEnded(None, too_large=False)
+    if status.code == CONFLICT and said == "leadership change":
+        return RequestsForgotten()
+    if found := _BATCH_TOO_LARGE.match(status.description):
+        return BatchTooLarge(max(1, int(found[1])))
+    return RequestRefused(status)

@@ -1,4 +1,4 @@
-"""The answers to a batched direct get (ADR-31): stored messages with six headers after their own.
+"""A batched direct get (ADR-31): its request, and its answers, stored messages with six headers after their own.
 
 The server puts them at the end of a message's headers, always in this order::
 
@@ -13,7 +13,9 @@ guards the cost.
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +25,7 @@ from spark_nats.conditions.jetstream import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import bytecolumns
 from spark_nats.protocol.documents import nanoseconds_of
-from spark_nats.protocol.headers import VERSION
+from spark_nats.protocol.headers import NO_RESPONDERS, VERSION, RequestRefused, Status
 from spark_nats.protocol.messages import Messages, Span
 
 _LF, _T, _COLON = b"\nT:"
@@ -152,3 +154,43 @@ def _value(
 
 def _nanoseconds(time: bytes) -> int | None:
     return nanoseconds_of(time.decode("ascii", "replace"))
+
+
+def encode_direct_get(sequence: int, messages: int, max_bytes: int, subject: str | None = None) -> bytes:
+    """Return the body of a batched direct get (ADR-31).
+
+    Args:
+        sequence: first sequence to return.
+        messages: maximum number of messages.
+        max_bytes: bytes of subjects, headers and payloads after which the server ends the batch; it sends the first
+            message in any case.
+        subject: return only messages that match this subject or wildcard; all when None.
+    """
+    body: dict[str, Any] = {"seq": sequence, "batch": messages, "max_bytes": max_bytes}
+    if subject is not None:
+        body["next_by_subj"] = subject
+    return json.dumps(body).encode()
+
+
+class BatchEnded(NamedTuple):
+    """The server has sent its whole answer to a request."""
+
+    last: int  # sequence of the last message that it has sent, 0 when it has sent none
+    pending: int  # matching messages that its replica has after that one
+
+
+class NobodyAnswers(NamedTuple):
+    """No server answers direct gets of the stream at the moment."""
+
+
+DirectEvent = BatchEnded | NobodyAnswers | RequestRefused
+
+
+def direct_event(status: Status) -> DirectEvent:
+    """Return what a status means for a batched direct get; an unknown one, such as 408, refuses later ones too."""
+    if status.code == 204:
+        last, pending = status.number("Nats-Last-Sequence"), status.number("Nats-Num-Pending")
+        return RequestRefused(status) if last is None or pending is None else BatchEnded(last, pending)
+    if status.code == 404:
+        return BatchEnded(0, 0)  # the replica has nothing that matches
+    return NobodyAnswers() if status.code == NO_RESPONDERS else RequestRefused(status)

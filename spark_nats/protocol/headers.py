@@ -1,7 +1,8 @@
-"""Header blocks: ``NATS/1.0``, an optional inline status (:mod:`.statuses`), then ``Name: value`` lines (ADR-4).
+"""Header blocks: ``NATS/1.0``, an optional inline status, then ``Name: value`` lines (ADR-4).
 
 Names keep their case and are compared case-sensitively; a name may repeat, and its values keep their order. White space
 around a value is not part of it. Names are printable ASCII without a colon; values may be any text without CR and LF.
+An inline status is the server's own answer: ``NATS/1.0 503`` in place of a publisher's headers.
 
 For columns the blocks of a whole batch are packed into one buffer and cut at every CRLF at once; a name that one
 block has several times is found by comparing each line with the next few. The benchmark's rows "codec: decode HMSG with
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol import bytecolumns
+from spark_nats.protocol.documents import printable
 from spark_nats.protocol.subject_columns import Violation, find_violation
 
 VERSION = b"NATS/1.0"
@@ -402,3 +404,39 @@ def encode_increments(increments: pa.Array) -> Encoded:
 def _violation_of(values: pa.StringArray, wrong: bytecolumns.Mask, rule: str) -> Violation | None:
     """Return the wrong rows as a violation that quotes their values."""
     return find_violation(values, wrong, lambda value: f"is {value[:MAX_QUOTED]!r}; {rule}")
+
+
+CONFLICT = 409  # a pull request cannot be fulfilled; the description says why
+LOCKED = 423  # another client is pinned to the consumer
+TOO_MANY_REQUESTS = 429  # a stream is overloaded; also a ``code`` of the API's errors
+NO_RESPONDERS = 503  # nobody listens on the subject
+
+_STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
+
+
+class Status(NamedTuple):
+    """The inline status of a header block."""
+
+    code: int  # such as 100 (heartbeat), 404, 408, 409, 503 (no responders)
+    description: str  # the server's text; may be empty
+    headers: dict[str, str]  # the first value of each
+
+    def number(self, name: str) -> int | None:
+        """Return the number that a header holds; None when there is none."""
+        value = self.headers.get(name, "")
+        return int(value) if re.fullmatch("[0-9]{1,19}", value) else None
+
+
+def parse_status(block: bytes) -> Status | None:
+    """Return the inline status of a header block, None when it has none."""
+    found = _STATUS_LINE.fullmatch(block.split(b"\r\n", 1)[0])
+    if found is None:
+        return None
+    headers = {name: values[0] for name, values in parse_block(block).items()}
+    return Status(int(found[1]), printable((found[2] or b"").strip().decode("utf-8", "replace")), headers)
+
+
+class RequestRefused(NamedTuple):
+    """The server does not accept such a pull request or direct get, now or later."""
+
+    status: Status

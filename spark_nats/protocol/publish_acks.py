@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
 from spark_nats.protocol.documents import integer_at, is_object, parse_document, string_at, text_at
+from spark_nats.protocol.headers import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, or as a JSON library may
 

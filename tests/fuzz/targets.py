@@ -31,11 +31,10 @@ from spark_nats.kinds.tables.wire import bucket_row, stream_row
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.deliveries import Deliveries
-from spark_nats.protocol.direct_gets import take_apart
+from spark_nats.protocol.deliveries import Deliveries, pull_event
+from spark_nats.protocol.direct_gets import direct_event, take_apart
 from spark_nats.protocol.documents import MAX_INTEGER
-from spark_nats.protocol.headers import split_blocks
-from spark_nats.protocol.statuses import direct_event, parse_status, pull_event
+from spark_nats.protocol.headers import parse_status, split_blocks
 from spark_nats.protocol.users import parse_user_info
 from tests.operator_mode import Key
 from tests.unit.readers import decode

@@ -17,10 +17,17 @@ from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumers, delete_consumer
-from spark_nats.protocol.api import Api, encode_pull
-from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.api import Api
+from spark_nats.protocol.deliveries import (
+    Deliveries,
+    Heartbeat,
+    RequestEnded,
+    RequestsForgotten,
+    encode_pull,
+    pull_event,
+)
+from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import Heartbeat, RequestEnded, RequestsForgotten, parse_status, pull_event
 
 logger = logging.getLogger(__name__)
 

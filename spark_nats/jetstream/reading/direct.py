@@ -22,9 +22,16 @@ from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_anoth
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
-from spark_nats.protocol.api import Api, encode_direct_get
-from spark_nats.protocol.direct_gets import is_single, take_apart
-from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
+from spark_nats.protocol.api import Api
+from spark_nats.protocol.direct_gets import (
+    BatchEnded,
+    NobodyAnswers,
+    direct_event,
+    encode_direct_get,
+    is_single,
+    take_apart,
+)
+from spark_nats.protocol.headers import RequestRefused, parse_status
 
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch

@@ -26,11 +26,20 @@ from spark_nats.jetstream.consuming.consumers import delete_consumer
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
-from spark_nats.protocol import statuses
-from spark_nats.protocol.api import Api, encode_pull
+from spark_nats.protocol.api import Api
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.consumers import ConsumerInfo
-from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.deliveries import (
+    BatchTooLarge,
+    ConsumerGone,
+    Deliveries,
+    Heartbeat,
+    RequestEnded,
+    RequestsForgotten,
+    encode_pull,
+    pull_event,
+)
+from spark_nats.protocol.headers import CONFLICT, RequestRefused, parse_status
 from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
@@ -230,27 +239,27 @@ class PullConsumer:
 
         A message without a status is another responder's; the server answers all the same, if the consumer exists.
         """
-        status = statuses.parse_status(header)
+        status = parse_status(header)
         if status is None:
             self._stranger = f"; {answered_by_another(self._subject, payload)}"
             return
-        match statuses.pull_event(status):
-            case statuses.Heartbeat(delivered):
+        match pull_event(status):
+            case Heartbeat(delivered):
                 self.idle, self._lifeless = True, 0.0
                 if delivered is not None and delivered >= self._sequence:
                     raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
-            case statuses.RequestEnded(bytes_left, too_large):
+            case RequestEnded(bytes_left, too_large):
                 self._requests.end()
                 if too_large and bytes_left == self._max_bytes:
                     self._allow_larger_message()
-            case statuses.RequestsForgotten():
+            case RequestsForgotten():
                 self._requests.forget()
-            case statuses.BatchTooLarge(most):
+            case BatchTooLarge(most):
                 self._max_batch = most
                 self._requests.forget()
-            case statuses.ConsumerGone(reason):
+            case ConsumerGone(reason):
                 raise Restart(reason)
-            case statuses.RequestRefused(refused):
+            case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)
 
@@ -258,7 +267,7 @@ class PullConsumer:
         """Double the bytes of a pull request, as the next message is larger; raise an error from 128 MiB on."""
         if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
-            raise JetStreamError(large, statuses.CONFLICT)
+            raise JetStreamError(large, CONFLICT)
         self._max_bytes *= 2
 
     def close(self) -> None:

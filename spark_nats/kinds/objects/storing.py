@@ -22,8 +22,7 @@ from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNA
 from spark_nats.kinds.objects.reading import naming_store
 from spark_nats.kinds.streams.write.partitions import names_its_stream
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
-from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
-from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
+from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, TOO_MANY_REQUESTS, encode_block
 
 CHUNKS_AT_ONCE = 16
 """Maximum number of chunks that are sent before the stream has acknowledged them."""

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.direct_gets import take_apart
+from spark_nats.protocol.direct_gets import BatchEnded, NobodyAnswers, direct_event, take_apart
+from spark_nats.protocol.headers import RequestRefused, parse_status
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
 from tests.unit.strategies import tokens
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 3\r\nNats-Last-Sequence: 7\r\n\r\n"

@@ -27,8 +27,7 @@ from spark_nats.protocol.control import (
 )
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import encode_message, encode_messages
-from spark_nats.protocol.headers import encode_blocks, flatten, parse_block
-from spark_nats.protocol.statuses import parse_status
+from spark_nats.protocol.headers import encode_blocks, flatten, parse_block, parse_status
 from spark_nats.protocol.subject_columns import find_subject_violation
 from spark_nats.protocol.subjects import covers, filter_violation, subject_violation
 from tests.unit.readers import decode

@@ -6,18 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_nats.protocol.statuses import (
+from spark_nats.protocol.deliveries import (
     BatchTooLarge,
     ConsumerGone,
     Heartbeat,
     PullEvent,
     RequestEnded,
-    RequestRefused,
     RequestsForgotten,
-    Status,
-    parse_status,
     pull_event,
 )
+from spark_nats.protocol.headers import RequestRefused, Status, parse_status
 from tests.unit.strategies import header_blocks
 
 

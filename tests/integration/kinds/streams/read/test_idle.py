@@ -17,7 +17,7 @@ from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, matching
 from spark_nats.jetstream.consuming import consumers, watching
 from spark_nats.kinds.streams.read import idling
-from spark_nats.protocol.api import encode_pull
+from spark_nats.protocol.deliveries import encode_pull
 from tests.chaos.proxy import Direction, Proxy
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, collecting, nats, stream_reader

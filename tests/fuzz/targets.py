@@ -26,7 +26,7 @@ from spark_nats.jetstream.messages import first_sequence_since, last_sequence, n
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.tables.inventory import count_subjects, describe_consumers, describe_streams, find_messages
+from spark_nats.kinds.tables.read import count_subjects, describe_consumers, describe_streams, find_messages
 from spark_nats.kinds.tables.wire import bucket_row, stream_row
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info

@@ -15,7 +15,7 @@ from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
 from spark_nats.kinds.objects.options import ObjectReadOptions, ObjectScan
-from spark_nats.kinds.objects.reading import (
+from spark_nats.kinds.objects.store import (
     StoredObject,
     describe_objects,
     described_by,

@@ -74,7 +74,7 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
     from spark_nats.jetstream.api import JetStream
     from spark_nats.jetstream.creating import create_stream
     from spark_nats.jetstream.views import stream_info
-    from spark_nats.kinds.objects.reading import naming_store
+    from spark_nats.kinds.objects.store import naming_store
     from spark_nats.kinds.streams.write.checks import refuse_mirror
 
     store, config = options.store, options.requested_config
@@ -93,7 +93,7 @@ def write_objects(
     """
     from spark_nats.client.pool import leased
     from spark_nats.jetstream.api import JetStream
-    from spark_nats.kinds.objects.storing import Putting
+    from spark_nats.kinds.objects.store import Putting
 
     def put(putting: Putting, connection: Connection) -> None:
         putting.put(JetStream(connection, options.api_prefix))

@@ -21,7 +21,7 @@ from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.objects.storing import Putting
+from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import ObjectInfo
 from spark_nats.protocol.api import Api
 from tests.connections import options_for

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, Str
 
 from spark_nats.errors import DataLossError, OptionError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.objects.reading import StoredObject, describe_objects, read_version
+from spark_nats.kinds.objects.store import StoredObject, describe_objects, read_version
 from tests.integration.kinds.objects.test_objects import chunk_sequences, describe, link, make, put, subject_of
 from tests.integration.support import Query, finish, nats, read, stream_reader
 from tests.nats_py import NatsPy, wait_until

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from spark_nats.client.pool import borrow
 from spark_nats.errors import InvalidRowError, NatsConnectionError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.objects.storing import Putting
+from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import CHUNK_BYTES, ObjectInfo, chunks_of
 from tests.integration.kinds.objects.test_object_changes import NATS_CLI
 from tests.integration.kinds.objects.test_objects import CONTENT, INFO, contents, make, put, subject_of

@@ -35,7 +35,7 @@ from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.judging import fail_on_loss
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.kinds.objects import OBJECT_SCHEMA
-from spark_nats.kinds.objects.reading import StoredObject, describe_objects, read_content
+from spark_nats.kinds.objects.store import StoredObject, describe_objects, read_content
 from tests.integration.support import batch_reader, error_of, nats, read, source
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory

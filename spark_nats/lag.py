@@ -29,10 +29,10 @@ from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryO
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
+from spark_nats.options.short_forms import is_short
 from spark_nats.options.values import read_filters
 from spark_nats.protocol.documents import parse_object, to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, key_filter
-from spark_nats.protocol.short_entries import is_short
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery

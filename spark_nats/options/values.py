@@ -20,9 +20,9 @@ from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_see
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import shown, text_of_file
+from spark_nats.options.short_forms import from_text
 from spark_nats.protocol.documents import parse_object, sequence_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
-from spark_nats.protocol.short_entries import from_text
 from spark_nats.protocol.stream_configs import check_type, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,

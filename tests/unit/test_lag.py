@@ -13,7 +13,7 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import SHORT_FROM, OffsetEntry, to_json
 from spark_nats.lag import QueryLag, StreamLag, lag_of_progress
-from spark_nats.protocol.short_entries import is_short
+from spark_nats.options.short_forms import is_short
 
 MADE = "2026-11-01T08:00:00Z"
 BEGAN = datetime(2026, 11, 2, tzinfo=UTC)

@@ -19,7 +19,7 @@ streams. An offset with such a number, or with a field that this version does no
 of the package. It is refused, because what is unknown may be what keeps rows from being lost.
 
 Spark writes whole offsets, several for each micro-batch. So an offset of many streams has short entries
-(:mod:`~spark_nats.protocol.short_entries`): a third as many bytes, and less time to parse. One of its
+(:mod:`~spark_nats.options.short_forms`): a third as many bytes, and less time to parse. One of its
 entries is long, to note the subjects.
 """
 
@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER, OFFSET_OF_LATER_VERSION
+from spark_nats.options.short_forms import ShortEntry, from_text, to_text
 from spark_nats.options.values import FIELDS_OF_OFFSETS
 from spark_nats.protocol.documents import printable, sequence_at, string_at, strings_at, text_of, time_at, value_at
-from spark_nats.protocol.short_entries import ShortEntry, from_text, to_text
 from spark_nats.protocol.subjects import name_violation
 
 VERSION = "version"

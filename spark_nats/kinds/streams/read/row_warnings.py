@@ -10,9 +10,9 @@ from spark_nats.client.host_cache import at_most_every, feeds_itself
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
+from spark_nats.options.short_forms import id_prefix_of
 from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.headers import MSG_ID, parse_block
-from spark_nats.protocol.id_prefixes import id_prefix_of
 
 logger = logging.getLogger(__name__)
 

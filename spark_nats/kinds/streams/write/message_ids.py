@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.options.short_forms import id_prefix_of
 from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, integers, lengths_of, packed, texts
-from spark_nats.protocol.id_prefixes import id_prefix_of
 
 Hashes = npt.NDArray[np.uint32]
 

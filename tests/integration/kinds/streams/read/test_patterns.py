@@ -22,7 +22,7 @@ from spark_nats.jetstream.reading.direct import MAX_TOGETHER
 from spark_nats.kinds.streams.read import idling, looks
 from spark_nats.kinds.streams.read.looks import LISTED_FROM
 from spark_nats.lag import lag_of_progress
-from spark_nats.protocol.short_entries import is_short
+from spark_nats.options.short_forms import is_short
 from tests.integration.commands.test_lag import write_checkpoint
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_nats.options.short_forms import ShortEntry, from_text, is_short, to_text
 from spark_nats.protocol.documents import MAX_INTEGER, text_of
-from spark_nats.protocol.short_entries import ShortEntry, from_text, is_short, to_text
 
 sequences = st.integers(1, MAX_INTEGER)
 times = st.integers(0, 2**63 - 1)

@@ -1,14 +1,17 @@
-"""The short form of a stream's entry in an offset, for queries of many streams: numbers, separated by spaces.
+"""Short forms of our own: of a query in message ids, and of a stream's entry in the offset of a query of many streams.
 
-The numbers are when the stream was created, in nanoseconds since 1970; the next sequence; how much later the message
-before it was stored, in nanoseconds, or ``-`` if that is unknown; then ``since`` and ``first``, if the entry has them;
-then how much later than the creation ``latest`` and ``before`` are, or ``-``, if the entry has one of them.
+An entry is written as numbers, separated by spaces: when the stream was created, in nanoseconds since 1970; the
+next sequence; how much later the message before it was stored, in nanoseconds, or ``-`` if that is unknown; then
+``since`` and ``first``, if the entry has them; then how much later than the creation ``latest`` and ``before`` are, or
+``-``, if the entry has one of them.
 ``"1764151136123456789 1201 2500000000 1101 1101"`` has the values of ``{"created": "2025-11-26T09:58:56.123456789Z",
 "next": 1201, "timestamp": "2025-11-26T09:58:58.623456789Z", "since": 1101, "first": 1101}``.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -79,3 +82,12 @@ def _number_of(created: str) -> int | None:
 def _text_of(created: int) -> str:
     """Format a time as a server does, without zeros at its end."""
     return f"{text_of(created)[:-1].rstrip('0').rstrip('.')}Z"
+
+
+_QUERY_BYTES = 9  # 12 characters in base64
+
+
+def id_prefix_of(query: str) -> str:
+    """Return the prefix of the message ids of a query's rows, from the query's id; no other query's ids have it."""
+    digest = hashlib.blake2b(query.encode(), digest_size=_QUERY_BYTES).digest()
+    return f"{base64.urlsafe_b64encode(digest).decode()}-"

@@ -260,7 +260,7 @@ def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     found = [samples[-1]]
     for sample in reversed(samples[-MAX_SAMPLES:-1]):
         position, later = sample.positions.get(key), found[0]
-        if position is None or position.next > later.positions[key].next:  # the stream was made again
+        if position is None or position.next > later.positions[key].next:  # the stream was recreated
             break
         caught_up = key in sample.ends and position.next >= sample.ends[key]
         if caught_up or later.began - sample.ended > MAX_PAUSE:

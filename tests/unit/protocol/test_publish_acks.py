@@ -150,9 +150,9 @@ def test_an_answer_of_another_domain_is_named(answer: bytes, named: str) -> None
             b'{"error":{"code":500,"err_code":10118,"description":"stream is offline"},"stream":"S","seq":0}',
             Refusal("stream is offline (500, 10118)", Verdict.UNAVAILABLE),
         ),
-        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.REJECTED)),
-        (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.STRANGER)),
-        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.STRANGER)),
+        (b'{"stream":"T","seq":7}', Refusal("something other than the stream answers on it: b'", Verdict.REJECTED)),
+        (b"", Refusal("something other than the stream answers on it: b''", Verdict.STRANGER)),
+        (b"ok", Refusal("something other than the stream answers on it: b'ok'", Verdict.STRANGER)),
     ],
     ids=lambda value: value[:30].decode() if isinstance(value, bytes) else "",
 )
@@ -292,7 +292,7 @@ def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: byt
     refusal = PublishAcks("S").batch_refusal(answers(answer), 0, "b", 3)
     assert (refusal is None) == stored
     verdict = Verdict.REJECTED if answer.startswith(b"{") else Verdict.STRANGER
-    assert stored or refusal == Refusal(f"somebody else than the stream answers on it: {answer!r}", verdict)
+    assert stored or refusal == Refusal(f"something other than the stream answers on it: {answer!r}", verdict)
 
 
 @pytest.mark.parametrize(

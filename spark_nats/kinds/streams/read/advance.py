@@ -354,8 +354,8 @@ def _cut(
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
         if info.first_sequence > first:  # lost since the look
-            may_go = name not in start or start[name].end.earliest
-            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
+            expected = name not in start or start[name].end.earliest
+            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), expected)
     for name, place in lasts.items():
         # A micro-batch ends after a message that exists, so that it can be compared. If there is none just before the
         # end, the end moves over the hole and the first message after it.

@@ -69,16 +69,16 @@ def stream_lost(name: str, begin: Position | None, is_logged: bool, options: Rea
     return [Loss(conditions.STREAM_DELETED(stream=name, where=where))]
 
 
-def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tuple[Loss, ...]:
+def beginning_lost(info: StreamInfo, start: int, end: int, expected: bool) -> tuple[Loss, ...]:
     """Return the loss, if any, of the sequences ``start`` to ``end - 1``, which the stream no longer has.
 
-    ``may_go`` tells that this counts as no loss, because the query was to begin with what there is.
+    ``expected`` tells that the query was to begin with what there is, so that nothing that it needed is lost.
     """
-    if not (may_go or start < end):
+    if not (expected or start < end):
         return ()
-    said = conditions.BEGINNING_REMOVED if may_go else conditions.BEGINNING_LOST
+    said = conditions.BEGINNING_REMOVED if expected else conditions.BEGINNING_LOST
     what = said(stream=info.name, first=info.first_sequence, start=start, end=end - 1)
-    return (Loss(what, expected=may_go),)
+    return (Loss(what, expected=expected),)
 
 
 def end_lost(info: StreamInfo, wanted: int) -> Loss:

@@ -255,7 +255,7 @@ def test_an_error_counts_the_rows_that_were_skipped_before_it(
     rows = entries(key=["a", "b", "a"], value=[b"1", b"2", b"x" * 2000], expected_revision=[0, 0, None])
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, onConflict="skip"))
     assert "refused row 2 (subject" in told
-    account = "of this task's rows 1 were stored, 1 were skipped for their conflicts, no other one was stored"
+    account = "of this task's rows 1 were stored, 1 were skipped for their conflicts, and none of the others was stored"
     assert told.endswith(account)
 
 

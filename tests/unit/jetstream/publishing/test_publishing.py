@@ -365,7 +365,7 @@ def test_an_error_says_what_somebody_else_has_answered_while_the_stream_was_sile
     stream = Stream([(Fate.STORED, 10), (Fate.ANSWERED_INSTEAD, 1)])
     with publishing(stream, ack_timeout=0.2) as publisher, pytest.raises(PublishError) as raised:
         give(publisher, 20, with_ids=False)
-    assert "'S.a': somebody else than the stream answers on it: b'ok'" in str(raised.value)
+    assert "'S.a': something other than the stream answers on it: b'ok'" in str(raised.value)
 
 
 def test_an_error_counts_rows_that_wait_to_be_sent_again() -> None:

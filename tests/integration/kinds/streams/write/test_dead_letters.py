@@ -185,7 +185,7 @@ def test_a_subject_on_which_only_somebody_else_listens_makes_one_row_bad(
         for message in nats_py.read_stream(bad):
             said = headers_of(message)
             no_answer = "the stream does not listen on it, and whoever does has not answered"
-            assert said["Bad-Row-Reason"].startswith(no_answer if answer is None else "somebody else than the stream")
+            assert said["Bad-Row-Reason"].startswith(no_answer if answer is None else "something other than the stream")
             assert json.loads(said["Bad-Row-Columns"])["subject"] == strange["subject"]
 
 
@@ -202,10 +202,12 @@ def test_such_a_row_is_named_where_it_fails_its_task(
     with stranger(nats_py, subject, answer):
         said = sentence_of(lambda: run_task(nats_server.url, rows, stream=unique, **options))
     why = (
-        "the stream does not listen on it, and " if answer is None else "somebody else than the stream answers on it: "
+        "the stream does not listen on it, and "
+        if answer is None
+        else "something other than the stream answers on it: "
     )
     assert f"stream '{unique}' refused row 1 (subject '{subject}'): {why}" in said
-    assert "of this task's rows 2 were stored, no other one was stored" in said
+    assert "of this task's rows 2 were stored, and none of the others was stored" in said
 
 
 HUGE = "x" * 70_000

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import pyarrow as pa
 
-from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.kinds.tables.inventory import (
-    choose_streams,
-    count_subjects,
-    describe_consumers,
-    describe_streams,
-    find_messages,
+from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
+from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream, JetStreamLease, Request, bad_answer_is_protocol_error
+from spark_nats.jetstream.listing import (
+    Listed,
+    all_consumers,
+    all_streams,
+    stream_names,
+    subjects_of,
+    suggesting_names,
+    warn_of_replaced,
 )
+from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.messages import ask_each
+from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
-from spark_nats.kinds.tables.wire import Row, bucket_row, stream_row
+from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, misnamed_row, stream_row
 from spark_nats.kinds.task import BatchReader, Partition, task
+from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.subjects import name_violation
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
@@ -71,3 +81,94 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
                 yield problems
                 for stream in holding:
                     yield ask(partial(count_subjects, stream=stream, filters=options.filters))
+
+
+_OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_REASON})
+
+
+def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
+    """Return the streams that are named, or that match the pattern, or else all streams of the account.
+
+    Raises:
+        StreamNotFoundError: a stream that is named does not exist.
+        NatsError: the request failed.
+    """
+    there = stream_names(js)
+    if pattern is not None:
+        return tuple(name for name in there if matches(pattern, name))
+    with suggesting_names(js, names):
+        for name in names:
+            if name not in there:
+                raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))
+    return tuple(names or there)
+
+
+def describe_streams(js: JetStream, names: Collection[str], row_of: Callable[[Listed], Row]) -> list[Row]:
+    """Return a row for each of these streams that exists, as ``row_of`` makes it."""
+    listed, wanted = all_streams(js), frozenset(names)
+    with bad_answer_is_protocol_error(Api.STREAM_LIST):
+        return [row_of(each) for each in listed if each.name in wanted]
+
+
+def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
+    """Return a row for each consumer of some streams; the first pages of the lists share one round trip.
+
+    A stream that is offline, or whose name cannot be part of a subject, has one row with its problem. A stream that no
+    longer exists has none.
+    """
+    rows = [misnamed_row(each) for each in streams if name_violation(each)]
+    requests = [Request(Api.CONSUMER_LIST, (each,), {"offset": 0}) for each in streams if not name_violation(each)]
+    for request, answer in zip(requests, js.request_all(requests), strict=True):
+        (stream,) = request.names
+        if not isinstance(answer, NatsError):
+            listed = all_consumers(js, stream, answer)
+            with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
+                rows += [consumer_row(stream, each) for each in listed]
+        elif isinstance(answer, JetStreamError) and answer.err_code in _OFFLINE:
+            rows.append({"stream": stream, "problem": answer.description})
+        elif not isinstance(answer, StreamNotFoundError):
+            raise answer
+    return rows
+
+
+def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """Return which streams hold messages, and a row with its problem for each stream that cannot be queried.
+
+    A stream that no longer exists is in neither list. All requests share one round trip, so there is one wait for the
+    streams that do not answer.
+    """
+    rows = [misnamed_row(each) for each in streams if name_violation(each)]
+    holding = []
+    named = [each for each in streams if not name_violation(each)]
+    for stream, state in zip(named, ask_each(js, [StateOf(each) for each in named]), strict=True):
+        if isinstance(state, NatsError):
+            rows += _problem_of(stream, state)
+        elif state.messages:
+            holding.append(stream)
+    return holding, rows
+
+
+def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
+    """Return a row for each subject that has messages in a stream and that a filter matches; without filters, for all.
+
+    A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
+    """
+    try:
+        counts = [subjects_of(js, stream, each) for each in filters or (">",)]
+    except NatsError as error:
+        return iter(_problem_of(stream, error))
+    warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
+    return (
+        {"stream": stream, "subject": subject, "messages": fitting(messages)}
+        for found in counts
+        for subject, messages in found.items()
+    )
+
+
+def _problem_of(stream: str, error: NatsError) -> list[Row]:
+    """Return the row of a stream that cannot be queried now, or no row if it is gone; raise any other error."""
+    if isinstance(error, StreamNotFoundError):
+        return []
+    if isinstance(error, NatsTimeoutError | JetStreamError) and error.may_pass(established=False):
+        return [{"stream": stream, "problem": str(error)}]
+    raise error

@@ -422,8 +422,8 @@ def rows(theme: Theme) -> Drawing:
         ("ours", "`columns.py`", "every row is checked"),
         ("ours", "`message_ids.py`", "ids, made of what rows say"),
         ("ours", "`replay.py`", "leaves out what an earlier attempt stored"),
-        ("ours", "`rows.py`", "rows that wait"),
-        ("ours", "`flight.py`", "rows that are under way"),
+        ("ours", "`sending.py`", "rows that wait"),
+        ("ours", "`flight.py`", "rows that are in flight"),
     ]
     before = None
     for i, (kind, *lines) in enumerate(steps):
@@ -457,7 +457,7 @@ def answers(theme: Theme) -> Drawing:
     flight = chain[-1]
     account = d.box(322, 278, 130, 48, ["`acknowledged`", "stored"], "ours")
     decide = d.box(8, 278, 190, 48, ["`decide.py`", "what next? pure"], "ours")
-    queue = d.box(8, 368, 190, 48, ["`rows.py`", "rows that wait"], "ours")
+    queue = d.box(8, 368, 190, 48, ["the queue", "rows that wait"], "ours")
     recovery = d.box(262, 368, 190, 48, ["`recovery.py`", "what has the stream?"], "nats")
     d.arrow(flight.right, (account.top[0], flight.right[1]), account.top)
     d.label(388, 252, "stored")

@@ -4,6 +4,11 @@ A stream gives every message that it stores a higher sequence than all before. S
 acknowledged rows, when an acknowledgement names a sequence that is not higher, or when the stream ends before the
 highest one. The module keeps runs of sequences instead of each one, and the last row before each pause in the answers:
 in a pause the stream may lose its end, and others may fill it before its next answer.
+
+In a stream that keeps the last messages of each subject, such as a KV bucket, what counts is the last message of a
+subject. Such a stream may recognize a row by its message id and say that it has the row already, but only after it has
+stored earlier rows of the same subject again, whose ids it has forgotten. Then an older value is the last one.
+:class:`Behind` collects such rows, to be stored again under other ids.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.jetstream.publishing.flight import Flight, Stored
-from spark_nats.jetstream.publishing.rows import Rows, count_of
-from spark_nats.protocol.bytecolumns import Mask, Positions
+from spark_nats import clock
+from spark_nats.jetstream.publishing.flight import Flight, Rows, Stored, codes_of, count_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, texts
+from spark_nats.protocol.headers import with_id
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
@@ -168,13 +174,83 @@ class Acknowledged:
             self._runs = joined + self._runs[len(joined) * 2 :]
 
 
+class Behind:
+    """The rows of a task that a stream had already, while an earlier row of their subject may have been stored later.
+
+    Args:
+        is_replay: whether rows may have been stored in any order before.
+    """
+
+    def __init__(self, is_replay: bool) -> None:
+        self._is_mixed = is_replay  # whether rows may have been stored after what the stream had already
+        self._rows: Rows | None = None  # rows that the stream had, the last of each subject
+        self._sequences: Positions = np.zeros(0, np.int64)
+        self._overtaking: Positions = np.zeros(0, np.int64)  # see :func:`overtaking`
+
+    def counts(self, had: Mask, is_mixed: bool) -> bool:
+        """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
+
+        What it had before it stored anything is in order, unless this ``is_mixed``: an earlier send may have stored the
+        rows, or rows before them have no answer yet. A cluster says at once what it had, and later what it has stored.
+        """
+        self._is_mixed |= is_mixed
+        if self._rows is not None:
+            return True
+        if self._is_mixed:
+            return bool(had.any())
+        self._is_mixed = not had.all()
+        return bool(had.any()) and self._is_mixed
+
+    def note(self, answered: Rows, had: Mask, sequences: Positions, overtaking: Positions | None = None) -> None:
+        """Note answered rows: which of them the stream ``had``, their sequences, and which overtake them if known."""
+        if answered.conditional:  # the row itself says what it may replace
+            had = np.zeros(answered.size, np.bool_)
+        overtaking = np.zeros(answered.size, np.int64) if overtaking is None else overtaking
+        if self._rows is not None:
+            answered = Rows.together([self._rows, answered])
+            had = np.concatenate([np.ones(self._rows.size, np.bool_), had])
+            sequences = np.concatenate([self._sequences, sequences])
+            overtaking = np.concatenate([self._overtaking, overtaking])
+        codes, is_last = codes_of(answered.subjects), np.zeros(answered.size, np.bool_)
+        order = np.argsort(answered.numbers, kind="stable")[::-1]
+        is_last[order[np.unique(codes[order], return_index=True)[1]]] = True
+        chosen = is_last & had
+        self._rows = answered.take(chosen) if chosen.any() else None
+        self._sequences, self._overtaking = sequences[chosen], overtaking[chosen]
+
+    def take(self) -> tuple[Rows, Positions, Positions] | None:
+        """Return these rows, their sequences and those that overtake them; note that they are taken care of."""
+        rows, self._rows = self._rows, None
+        return None if rows is None else (rows, self._sequences, self._overtaking)
+
+
+def overtaking(subjects: pa.Array, sequences: Positions) -> Positions:
+    """Return for each row, in their order, the highest sequence of an earlier row of its subject; 0 if not higher."""
+    codes = codes_of(subjects)
+    order = np.lexsort((np.arange(len(codes)), codes))
+    of_subject, highest = codes[order], sequences[order].copy()
+    for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(of_subject)) + 1):
+        highest[part] = np.maximum.accumulate(highest[part])
+    found = np.zeros(len(codes), np.int64)
+    found[order] = np.where(highest > sequences[order], highest, 0)
+    return found
+
+
+def with_other_ids(rows: Rows) -> Rows:
+    """Return rows with message ids that the stream does not know, as rows that were never sent."""
+    assert rows.ids is not None  # noqa: S101 - a stream knows rows by their ids only
+    ids = [f"again-{clock.token(8)}-{each}" for each in rows.ids.to_pylist()]
+    blocks = [with_id(rows.header(i), each) for i, each in enumerate(ids)]
+    return rows._replace(headers=byte_strings(blocks), ids=texts(ids), since=0.0, after=0, again=False)
+
+
 @dataclass
 class PublishLedger:
     """Counts the rows of a publisher by their fate."""
 
     acknowledged: Acknowledged  # what the stream has acknowledged
     queue: list[Rows] = field(default_factory=list)  # the rows to be sent, in order
-    flight: Flight = field(init=False)  # the rows under way
+    flight: Flight = field(init=False)  # the rows in flight
     given: int = 0  # how many rows there are in all
     skipped: int = 0  # how many are not stored, for their conflicts
     set_aside: int = 0  # how many are not stored, because the stream refuses their content
@@ -190,8 +266,8 @@ class PublishLedger:
 
     @property
     def pending(self) -> int:
-        """How many rows are queued, or under way and not known to be stored."""
-        return count_of(self.queue) + self.flight.held
+        """How many rows are queued, or in flight and not known to be stored."""
+        return count_of(self.queue) + self.flight.unstored
 
     def __str__(self) -> str:
         """Describe what became of the rows that were sent."""
@@ -203,7 +279,7 @@ class PublishLedger:
         if self.set_aside:
             ledger += f", {self.set_aside} were set aside as bad rows"
         if unsure:
-            ledger += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
-        elif flight.open:
-            ledger += f" and {flight.open} were sent and not answered (they may be stored)"
+            ledger += f" and {flight.in_flight + unsure} were sent and not answered for certain (they may be stored)"
+        elif flight.in_flight:
+            ledger += f" and {flight.in_flight} were sent and not answered (they may be stored)"
         return ledger + ", and none of the others was stored"

@@ -32,10 +32,8 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
-from spark_nats.jetstream.publishing.flight import FINAL
-from spark_nats.jetstream.publishing.last_values import replaced
+from spark_nats.jetstream.publishing.flight import FINAL, Rows, replaced
 from spark_nats.jetstream.publishing.recovery import read_back
-from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import is_among, is_intact, known_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import stream_info

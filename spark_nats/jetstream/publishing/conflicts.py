@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
-from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.publishing.flight import Rows
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask
@@ -47,7 +47,7 @@ ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 def resolve_conflicts(
     js: JetStream, ledger: PublishLedger, state: Callable[[JetStream], StreamInfo], resolve: ConflictResolver | None
 ) -> bool:
-    """Decide about the conflicting rows under way, each by itself; return whether one of them is no error.
+    """Decide about the conflicting rows in flight, each by itself; return whether one of them is no error.
 
     That is a row that is stored already, skipped, or sent again, now or later. Any other row stays a conflict; its
     reason says what it expected, or is the resolver's. ``resolve`` decides about rows whose message ids the stream does

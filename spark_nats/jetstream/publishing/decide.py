@@ -1,9 +1,9 @@
-"""Decides what to do next about the messages under way, as a pure function of what is known of them.
+"""Decides what to do next about the messages in flight, as a pure function of what is known of them.
 
 A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
 error: the sender sends refused rows again, later and slower. It does the same with rows for which nobody answered
 (503), as during the election of a leader, unless the stream reports that it does not listen on their subjects. It never
-sends rows while the fate of earlier, refused rows is open.
+sends rows while the fate of earlier, refused rows is unknown.
 
 Rows that are not answered in time may be stored or not. They are sent again if all of them have message ids. But first
 the sender asks the stream whether it listens on their subjects: if it does not, another responder does, which sends no
@@ -34,10 +34,10 @@ MIN_PATIENCE = 0.1
 
 
 class PublishState(NamedTuple):
-    """What is known of the messages under way."""
+    """What is known of the messages in flight."""
 
     state: FlightState  # of all the messages
-    open: int  # how many have no answer
+    in_flight: int  # how many have no answer
     silent: float  # seconds since the last message was sent, or the last informative answer came
     waited: float  # seconds since a row was stored, or since rows wait to be stored
     ack_timeout: float  # seconds without a stored row after which the server is given up
@@ -113,7 +113,7 @@ def decide(state: PublishState) -> Decision:
     """Decide what to do next."""
     if state.strangers:
         return Ask.SUBJECTS
-    if state.open and (decision := _about_open(state)) is not None:
+    if state.in_flight and (decision := _about_in_flight(state)) is not None:
         return decision
     if state.state is not FlightState.REFUSED:
         return Wait(0.0)
@@ -145,7 +145,7 @@ def decide(state: PublishState) -> Decision:
     return Resend(ResendReason.TOO_MANY if Verdict.TOO_MANY in verdicts else ResendReason.RESOLVED)
 
 
-def _about_open(state: PublishState) -> Decision | None:
+def _about_in_flight(state: PublishState) -> Decision | None:
     """Decide about messages without an answer; None once a final refusal decides without their answers."""
     # The error has to name the first row that is refused for good, so answers to earlier rows are awaited.
     if _is_any_fatal(state, state.refused):

@@ -1,16 +1,25 @@
-"""Tracks the rows under way: which messages were sent, and what their answers mean. No socket, no clock.
+"""Rows on their way to a stream: which wait, how many may be in flight, and what answers mean. No socket, no clock.
+
+Rows are columns, in parts; a queue is a list of parts. The window limits how many are in flight, as TCP does, and tells
+how long to pause when a stream refuses rows for now. It is halved when a stream is given too much at once, and grows
+again slowly. While nobody answers for the stream, it is as small as it can be.
 
 The reply subject carries the message's number, which is never used again on a connection. So an answer names its row; a
 late or second answer names a message whose fate is known, and is ignored. Reusing reply subjects, for which nats-server
 has a cache of 512, would gain less than a tenth of the rate, and answers would have to be told apart.
+
+Where a stream keeps the last messages of each subject, a row that is sent again must not be stored after a later one of
+its subject: the older value would replace the newer one. So a row that may not be stored, but has a later row of its
+subject that is, counts as replaced by that one (:func:`replaced`), and is not sent again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -18,26 +27,149 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.client.publishing import cut_into_parts
+from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.publishing.last_values import replaced
-from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, values_of
 from spark_nats.protocol.messages import Messages, numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
+FIRST = 2048  # rows at first; the window doubles while the server takes all that is sent
+MIN_SIZE = 16  # rows that may be in flight in any case
+GROWTH = 1 / 16  # rows by which the window grows for each stored row, once there were too many requests
+FIRST_ABSENCE, MAX_ABSENCE = 0.25, 2.0  # seconds to pause when nobody answers
 MAX_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are answered, as they may have to be sent again."""
 OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusals of single rows
 FINAL = (Verdict.REJECTED, *OF_ROWS)  # of messages that will not be stored, unless a decision changes that
-_OPEN, _STORED, _REFUSED = range(3)
+_IN_FLIGHT, _STORED, _REFUSED = range(3)
+
+
+class Rows(NamedTuple):
+    """A part of the rows on their way, in the order they were given."""
+
+    numbers: Positions  # of the rows, in the order they were given
+    subjects: pa.Array  # string column without null
+    payloads: pa.Array  # string or binary column without null
+    headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one
+    ids: pa.Array | None  # their message ids; None unless every row has one
+    since: float = 0.0  # when they were first sent, by :func:`clock.monotonic`; 0 before
+    after: int = 0  # a sequence that the stream had given before they were first sent
+    again: bool = False  # whether an earlier send may have stored them already
+    conditional: bool = False  # whether they name the last message that their subject must have
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return len(self.numbers)
+
+    def take(self, chosen: slice | Mask) -> Rows:
+        """Return the chosen rows."""
+        pick = itemgetter(chosen) if isinstance(chosen, slice) else methodcaller("filter", booleans(chosen))
+        subjects, payloads, headers, ids = (None if column is None else pick(column) for column in self[1:5])
+        return Rows(self.numbers[chosen], subjects, payloads, headers, ids, *self[5:])
+
+    @classmethod
+    def together(cls, parts: Sequence[Rows]) -> Rows:
+        """Return parts as one, of rows that are to be sent for the first time."""
+        subjects, payloads, _, ids = zip(*(part[1:5] for part in parts), strict=True)
+        blocks = [pa.nulls(part.size, pa.binary()) if part.headers is None else part.headers for part in parts]
+        numbers = np.concatenate([part.numbers for part in parts])
+        all_ids = None if any(each is None for each in ids) else pa.concat_arrays(ids)
+        return cls(numbers, pa.concat_arrays(subjects), pa.concat_arrays(payloads), pa.concat_arrays(blocks), all_ids)
+
+    def header(self, i: int) -> bytes:
+        """Return the header block of one row; empty when it has none."""
+        return b"" if self.headers is None else self.headers[i].as_py() or b""
+
+    def with_headers(self, headers: Mapping[int, bytes]) -> Rows:
+        """Return the rows with the header blocks of some replaced, by their numbers."""
+        others = [headers[number] for number in self.numbers.tolist() if number in headers] if headers else []
+        if not others:
+            return self
+        changed = booleans(np.isin(self.numbers, list(headers)))
+        return self._replace(headers=pc.replace_with_mask(self.headers, changed, byte_strings(others)))
+
+
+def count_of(parts: Iterable[Rows]) -> int:
+    """Return how many rows the parts have."""
+    return sum(rows.size for rows in parts)
+
+
+def cut(queue: list[Rows], most: int) -> Rows:
+    """Take the next rows to send out of a queue: at most ``most`` rows and about a MiB, at least one row."""
+    rows = queue[0]
+    part = rows.take(slice(most))
+    part = part.take(next(cut_into_parts(part.payloads, part.headers, most)))
+    queue[:1] = [rows.take(slice(part.size, None))] if part.size < rows.size else []
+    return part
+
+
+def replaced(subjects: pa.Array, stored: Mask) -> Mask:
+    """Return a mask of the rows that are not stored and come before a stored one of their subject."""
+    if not stored.any() or stored.all():
+        return np.zeros(len(subjects), np.bool_)
+    codes, places = codes_of(subjects), np.arange(len(subjects))
+    last = np.full(int(codes.max()) + 1, -1)
+    np.maximum.at(last, codes[stored], places[stored])
+    found: Mask = ~stored & (places < last[codes])
+    return found
+
+
+def codes_of(subjects: pa.Array) -> Positions:
+    """Return a number for each subject, equal for equal ones."""
+    return values_of(subjects.dictionary_encode().indices.cast(pa.int64()))
+
+
+class Window:
+    """Rows that may be in flight, ``most`` of them at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._exact = float(min(FIRST, most))
+        self._congested = False  # there were too many requests before
+        self._pause = Backoff(0.01, 0.5, fixed_share=0.0)  # after too many requests
+        self._absence = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
+
+    @property
+    def size(self) -> int:
+        """How many rows may be in flight."""
+        return int(self._exact)
+
+    @property
+    def part(self) -> int:
+        """How many rows are sent together."""
+        return max(1, self.size // 4)
+
+    @property
+    def is_absence_new(self) -> bool:
+        """Whether rows were stored since the stream was last unavailable, or it never was."""
+        return self._absence.is_new
+
+    def grow(self, stored: int) -> None:
+        """Note how many rows were stored."""
+        self._pause.reset()
+        self._absence.reset()
+        self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
+
+    def on_throttled(self, span: int) -> float:
+        """Note that ``span`` rows were too many for the stream; return how many seconds to pause."""
+        self._congested = True
+        self._exact = min(max(float(MIN_SIZE), min(self._exact, span) / 2), float(self._most))
+        return self._pause.next()
+
+    def on_unavailable(self) -> float:
+        """Note that the stream does not take rows at the moment; return how many seconds to pause."""
+        self._exact = float(min(MIN_SIZE, self._most))
+        return self._absence.next()
 
 
 class FlightState(Enum):
-    """What is known of the messages under way."""
+    """What is known of the messages in flight."""
 
-    IN_ORDER = auto()  # all answered messages are stored, and none before them is open
-    OUT_OF_ORDER = auto()  # some messages are open before answered ones
+    IN_ORDER = auto()  # all answered messages are stored, and none before them is in flight
+    OUT_OF_ORDER = auto()  # some messages are in flight before answered ones
     REFUSED = auto()  # the stream has refused some messages, and it is known which
 
 
@@ -74,7 +206,7 @@ class Elsewhere:
 
 
 class Flight:
-    """Messages under way on one connection, numbered from ``first`` on; answers come on the inbox with the number."""
+    """Messages in flight on one connection, numbered from ``first`` on; answers come on the inbox with the number."""
 
     def __init__(
         self, inbox: str, first: int, acks: PublishAcks, now: float, elsewhere: Elsewhere | None = None
@@ -85,7 +217,7 @@ class Flight:
         self._twice: list[Positions] = []  # messages that were answered elsewhere too, or refused twice
         self.state = FlightState.IN_ORDER  # what is known of the messages
         self.end = first  # the smallest unused number
-        self.open = 0  # how many messages have no answer
+        self.in_flight = 0  # how many messages have no answer
         self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
         self.heard = now  # when the last message was sent, or the last informative answer came
         self.refused: dict[int, RefusedMessage] = {}  # the refused messages, by their numbers
@@ -98,9 +230,9 @@ class Flight:
         self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
     @property
-    def held(self) -> int:
+    def unstored(self) -> int:
         """How many rows are not known to be stored."""
-        return self.open + len(self.refused)
+        return self.in_flight + len(self.refused)
 
     @property
     def unsure(self) -> int:
@@ -119,32 +251,32 @@ class Flight:
 
     @property
     def again(self) -> bool:
-        """Whether an earlier send may have stored the rows under way, which is so for all of them or for none."""
+        """Whether an earlier send may have stored the rows in flight, which is so for all of them or for none."""
         return bool(self._parts) and self._parts[-1][1].again
 
     @property
     def can_repeat(self) -> bool:
         """Whether all rows of unknown fate can be sent again."""
-        return not self.open or not any(
-            rows.ids is None and (statuses == _OPEN).any() for rows, _, statuses in self._kept()
+        return not self.in_flight or not any(
+            rows.ids is None and (statuses == _IN_FLIGHT).any() for rows, _, statuses in self._kept()
         )
 
     @property
-    def under_way(self) -> int:
+    def span(self) -> int:
         """How many rows were sent since the first row that is not known to be stored, including it."""
         return self.end - self._base
 
     def has_room(self, rows: Rows, window: int, part: int) -> bool:
         """Tell whether the first of these rows can be sent now.
 
-        ``window`` is how many rows may be under way, and ``part`` how many rows are sent together.
+        ``window`` is how many rows may be in flight, and ``part`` how many rows are sent together.
         """
-        if not self.held:
+        if not self.unstored:
             return True
         before = self._parts[-1][1]
         return (
             self.state is FlightState.IN_ORDER
-            and self.open + min(part, rows.size) <= window
+            and self.in_flight + min(part, rows.size) <= window
             and self.bytes <= MAX_BYTES
             and rows.again == before.again
             and not (rows.conditional or before.conditional)
@@ -155,10 +287,10 @@ class Flight:
         self._forget()
         self.heard = now
         self._parts.append((self.end, rows if rows.since else rows._replace(since=now, after=after)))
-        self._statuses = np.concatenate([self._statuses, np.full(rows.size, _OPEN, np.uint8)])
+        self._statuses = np.concatenate([self._statuses, np.full(rows.size, _IN_FLIGHT, np.uint8)])
         replies = numbered(self._inbox, self.end, rows.size)
         self.end += rows.size
-        self.open += rows.size
+        self.in_flight += rows.size
         self.bytes += rows.payloads.nbytes
         return replies
 
@@ -178,20 +310,20 @@ class Flight:
         if refusals and (elsewhere := self._acks.elsewhere(answers)).any():
             self._note_elsewhere(numbers[elsewhere], refusals[int(np.argmax(elsewhere))])
             return self.receive(answers.take(~elsewhere), now)
-        # Nearly always, exactly the answers that are due come: in order, all messages from the base on are open.
+        # Nearly always, exactly the answers that are due come: in order, all messages from the base on are in flight.
         due = np.arange(self._base, self._base + count)
         if count and self.state is FlightState.IN_ORDER and not refusals and np.array_equal(numbers, due):
             self.heard = now
-            self.open -= count
+            self.in_flight -= count
             self._base = self._top = self._base + count
             self._statuses = self._statuses[count:]
             return Stored(numbers, answers, True)
         news = numbers >= self._base
-        news[news] = self._statuses[numbers[news] - self._base] == _OPEN
+        news[news] = self._statuses[numbers[news] - self._base] == _IN_FLIGHT
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
         if self._elsewhere and (refusals or self.refused):
-            self._open_acknowledged(numbers, stored, news)
+            self._take_back(numbers, stored, news)
         for i, refusal in refusals.items():
             if news[i] and refusal.verdict is Verdict.STRANGER:
                 self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
@@ -211,10 +343,10 @@ class Flight:
         for number in numbers[~stored].tolist():
             self._refuse(number, refused[number])
         self._statuses[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
-        self.open -= len(numbers)
+        self.in_flight -= len(numbers)
         in_order = rising and int(numbers[0]) >= self._top
         self._top = max(self._top, int(numbers.max()) + 1)
-        self._judge()
+        self._advance()
         if not stored.all():
             answers, numbers = answers.take(stored), numbers[stored]
         return Stored(numbers, answers, in_order) if len(numbers) else None
@@ -222,16 +354,16 @@ class Flight:
     def _note_elsewhere(self, numbers: Positions, said: Refusal) -> None:
         """Note that a stream in another domain has stored messages; its first answer counts as a stranger's."""
         places = numbers[numbers >= self._base] - self._base
-        if (open_ := places[self._statuses[places] == _OPEN]).size and not self._elsewhere.heard:
-            self.strangers[str(self.row(int(open_[0]) + self._base).subjects[0])] = said.reason
+        if (unanswered := places[self._statuses[places] == _IN_FLIGHT]).size and not self._elsewhere.heard:
+            self.strangers[str(self.row(int(unanswered[0]) + self._base).subjects[0])] = said.reason
         self._elsewhere.said = self._elsewhere.said or said.reason
         self._elsewhere.heard = True
         self._twice = [each for each in self._twice if each.max() >= self._base]
         if places.size:
             self._twice.append(places + self._base)
 
-    def _open_acknowledged(self, numbers: Positions, stored: Mask, news: Mask) -> None:
-        """Open a message that was refused, and is acknowledged now; the acknowledgement is news, and no refusal is."""
+    def _take_back(self, numbers: Positions, stored: Mask, news: Mask) -> None:
+        """Take back a refusal where the message is acknowledged now; the acknowledgement is news, and no refusal is."""
         news &= stored | ~np.isin(numbers, numbers[stored])
         refused, count = np.unique(numbers[news & ~stored], return_counts=True)
         if (count > 1).any():
@@ -242,8 +374,8 @@ class Flight:
                 continue
             if stored[i]:
                 del self.refused[number]
-                self._statuses[number - self._base] = _OPEN
-                self.open += 1
+                self._statuses[number - self._base] = _IN_FLIGHT
+                self.in_flight += 1
                 news[i] = True
             else:
                 self._twice.append(numbers[i : i + 1])
@@ -258,21 +390,23 @@ class Flight:
             self.refused[message] = refused._replace(verdict=Verdict.RESOLVED)
             self._headers[refused.row] = header
 
-    def open_subjects(self) -> list[str]:
+    def subjects_in_flight(self) -> list[str]:
         """Return the subjects of unanswered messages, each once."""
-        found = [rows.subjects[stored:].filter(booleans(statuses == _OPEN)) for rows, stored, statuses in self._kept()]
+        found = [
+            rows.subjects[stored:].filter(booleans(statuses == _IN_FLIGHT)) for rows, stored, statuses in self._kept()
+        ]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
-    def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
+    def refuse_in_flight(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
         """Mark the unanswered messages on the subjects of ``reasons`` as refused, for the reason of each subject."""
         subjects = texts(list(reasons))
         for first, rows in self._parts:
             for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
-                if (place := first + i - self._base) >= 0 and self._statuses[place] == _OPEN:
+                if (place := first + i - self._base) >= 0 and self._statuses[place] == _IN_FLIGHT:
                     self._refuse(first + i, Refusal(reasons[str(rows.subjects[i])], verdict))
                     self._statuses[place] = _REFUSED
-                    self.open -= 1
-        self._judge()
+                    self.in_flight -= 1
+        self._advance()
 
     def row(self, message: int) -> Rows:
         """Return the row of a message."""
@@ -301,7 +435,7 @@ class Flight:
         A row that is refused for good stays refused. Nor does a row that the stream had already replace one without an
         answer, which may have been stored after it just now.
         """
-        if self.end - self._base == self.held:  # no row is stored out of order
+        if self.end - self._base == self.unstored:  # no row is stored out of order
             return 0
         first = self._parts[0][0]
         statuses = np.concatenate([np.full(self._base - first, _STORED, np.uint8), self._statuses])
@@ -315,9 +449,9 @@ class Flight:
         messages = messages[~np.isin(messages, final)]
         for message in messages.tolist():
             if self.refused.pop(message, None) is None:
-                self.open -= 1
+                self.in_flight -= 1
         self._statuses[messages - self._base] = _STORED
-        self._judge()
+        self._advance()
         return len(messages)
 
     def rest(self) -> list[Rows]:
@@ -325,7 +459,7 @@ class Flight:
         found = []
         for rows, stored, statuses in self._kept():
             if (chosen := statuses != _STORED).any():
-                again = rows.again or bool((statuses == _OPEN).any())
+                again = rows.again or bool((statuses == _IN_FLIGHT).any())
                 left = rows.take(slice(stored, None))
                 left = left if chosen.all() else left.take(chosen)
                 found.append(left.with_headers(self._headers)._replace(again=again))
@@ -336,7 +470,7 @@ class Flight:
         number, subject = int(row.numbers[0]), str(row.subjects[0])
         self.refused[message] = RefusedMessage(message, number, subject, refusal.reason, refusal.verdict, row.again)
 
-    def _judge(self) -> None:
+    def _advance(self) -> None:
         """Update the state, and move the base to the first message that is not known to be stored."""
         unknown = self._statuses != _STORED
         stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)
@@ -344,7 +478,7 @@ class Flight:
         self._statuses = self._statuses[stored:]
         if self.refused:
             self.state = FlightState.REFUSED
-        elif (self._statuses[: max(0, self._top - self._base)] == _OPEN).any():
+        elif (self._statuses[: max(0, self._top - self._base)] == _IN_FLIGHT).any():
             self.state = FlightState.OUT_OF_ORDER
         else:
             self.state = FlightState.IN_ORDER

@@ -25,10 +25,9 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver
+from spark_nats.jetstream.publishing.flight import Rows, Window
 from spark_nats.jetstream.publishing.recovery import Recovery
-from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.sending import Aside, Sender
-from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
@@ -117,7 +116,7 @@ class Publisher:
     @property
     def in_flight(self) -> int:
         """How many rows are sent and not answered."""
-        return self._ledger.flight.open
+        return self._ledger.flight.in_flight
 
     @property
     def window(self) -> int:
@@ -257,6 +256,6 @@ class Publisher:
                 self._ledger.queue[:] = left
                 self._sender.take_out_too_large()
                 return
-        if self._sender.flight.held and error.may_pass(established=True):
+        if self._sender.flight.unstored and error.may_pass(established=True):
             error.hints = (*error.hints, Hint.MESSAGE_IDS)
         raise error

@@ -39,11 +39,23 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
 from spark_nats.jetstream.positions import end_of
-from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
-from spark_nats.jetstream.publishing.flight import Flight, FlightState, Stored
-from spark_nats.jetstream.publishing.last_values import Behind, overtaking, replaced, with_other_ids
-from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
+from spark_nats.jetstream.publishing.acknowledged import (
+    Behind,
+    LastRow,
+    PublishLedger,
+    digest_of,
+    overtaking,
+    with_other_ids,
+)
+from spark_nats.jetstream.publishing.flight import (
+    FIRST_ABSENCE,
+    MAX_ABSENCE,
+    Flight,
+    FlightState,
+    Rows,
+    Stored,
+    replaced,
+)
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
@@ -181,7 +193,7 @@ class Recovery:
         if not again and not self.exact and not self._acknowledged.highest:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
-        self._look_back(js, info, closely=True)
+        self._check_kept(js, info, closely=True)
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
             info = believed(js, info, Trust.TWICE)
             self._memory_now = memory_of(js, info)
@@ -335,9 +347,9 @@ class Recovery:
                 info = self._await_state(js, self.patience)
                 is_new = _leader_of(info) != self.leader or not self._memory_now.process
                 is_doubtful = self._acknowledged.fallen is not None or is_new
-                self._look_back(js, info, closely or is_doubtful)
+                self._check_kept(js, info, closely or is_doubtful)
 
-    def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
+    def _check_kept(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged.
 
         If ``closely``, check also that no other message has taken the sequence of one of its last rows.

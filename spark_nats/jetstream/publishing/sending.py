@@ -23,18 +23,30 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
-from spark_nats.jetstream.publishing.flight import OF_ROWS, Elsewhere, Flight, RefusedMessage
+from spark_nats.jetstream.publishing.flight import (
+    OF_ROWS,
+    Elsewhere,
+    Flight,
+    RefusedMessage,
+    Rows,
+    Window,
+    count_of,
+    cut,
+)
 from spark_nats.jetstream.publishing.recovery import Recovery
-from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
-from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
 
-TOO_LARGE = "column 'payload' is larger with its headers than the server's max_payload of {most} bytes"
-"""Why a row is set aside after the server's limit has changed."""
+MAX_PAYLOAD = "the server's max_payload"
+"""What limits the size of a row, in words."""
+
+
+def too_large(limit: str, most: int) -> str:
+    """Return the rule that a row breaks which is larger than a limit."""
+    return f"is larger with its headers than {limit} of {most} bytes"
 
 
 class Aside(Protocol):
@@ -49,12 +61,12 @@ class Aside(Protocol):
 
 @dataclass
 class Sender:
-    """Sends a queue of rows over one connection; ``flight`` has the rows under way."""
+    """Sends a queue of rows over one connection; ``flight`` has the rows in flight."""
 
     connection: Connection
     acks: PublishAcks  # parses answers
     ledger: PublishLedger  # counts the rows, and has their queue
-    window: Window  # how many rows may be under way
+    window: Window  # how many rows may be in flight
     recovery: Recovery  # asks the stream what it has stored
     resolve: ConflictResolver | None  # decides about rows that expect another last message of their subject
     lease: Lease | None  # is notified when rows are stored; needed to leave a server that shuts down
@@ -76,16 +88,16 @@ class Sender:
         self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic(), self._elsewhere)
 
     def send_queue(self) -> bool:
-        """Send the queue; return whether all of it is sent. If not, the server shuts down, and no row is under way."""
+        """Send the queue; return whether all of it is sent. If not, the server shuts down, and no row is in flight."""
         self._receive(0.0)  # and answer PING: rows may come slowly
         while self._queue:
             if self.lease is not None and self.connection.lame_duck:
-                while self.flight.held:
+                while self.flight.unstored:
                     self._go_on()
                 return False
             rows, flight = self._queue[0], self.flight
             late = self.recovery.waited_too_long(rows)
-            if (rows.again and not self.recovery.still_knows_ids(rows)) or (late and not flight.held):
+            if (rows.again and not self.recovery.still_knows_ids(rows)) or (late and not flight.unstored):
                 self._repeat()
             elif not late and flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
@@ -99,14 +111,14 @@ class Sender:
     def finish(self) -> bool:
         """Send the queue, and wait for all answers; return what :meth:`send_queue` returns."""
         while sent := self.send_queue():
-            if self.flight.held:
+            if self.flight.unstored:
                 self._go_on()
             elif not self._queue_behind():
                 break
         return sent
 
     def rest(self) -> list[Rows]:
-        """Return the rows under way that are to be sent again, in order."""
+        """Return the rows in flight that are to be sent again, in order."""
         if self._keeps_last_values and (count := self.flight.count_replaced()):
             self.recovery.log_replaced(count)
         return self.flight.rest()
@@ -133,7 +145,7 @@ class Sender:
                 if self.aside is None:
                     said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
                     raise InvalidRowError(said).advising(Hint.ROW)
-                self.aside.take(rows.take(slice(row, row + 1)), TOO_LARGE.format(most=most))
+                self.aside.take(rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}")
                 self.ledger.set_aside += 1
                 queue[i] = rows.take(np.arange(rows.size) != row)
         queue[:] = [rows for rows in queue if rows.size]
@@ -153,7 +165,7 @@ class Sender:
 
     def _go_on(self) -> None:
         """Wait for answers, and act on them."""
-        if self.flight.open or self.flight.contested:
+        if self.flight.in_flight or self.flight.contested:
             decision = decide.decide(self._publish_state())
             self._receive(max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0))
         outcome = self._publish_state()
@@ -180,7 +192,7 @@ class Sender:
         flight, now = self.flight, clock.monotonic()
         return decide.PublishState(
             flight.state,
-            flight.open,
+            flight.in_flight,
             now - flight.heard,
             now - self.last_stored,
             self.recovery.ack_timeout,
@@ -220,7 +232,7 @@ class Sender:
         Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
         """
         flight, known = self.flight, self.recovery.known
-        subjects, strangers = flight.open_subjects(), flight.strangers
+        subjects, strangers = flight.subjects_in_flight(), flight.strangers
         absent: list[str] = []
         prefix = self.recovery.api_prefix
         if decide.not_listened(known, subjects, prefix):
@@ -228,7 +240,7 @@ class Sender:
             if isinstance(state, StreamInfo):
                 absent = decide.not_listened(state, subjects, prefix)
         if absent:
-            flight.refuse_open(
+            flight.refuse_in_flight(
                 {each: strangers.get(each, decide.UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT
             )
         for subject, reason in strangers.items():
@@ -275,13 +287,13 @@ class Sender:
             self._repeat()
             return
         self._believe_refusals()
-        under_way = self.flight.under_way
+        span = self.flight.span
         self._queue[:0] = self.rest()
         self._start(self.flight.end)
         if why is decide.ResendReason.RESOLVED:
             return
         if why is decide.ResendReason.TOO_MANY:
-            pause = self.window.on_throttled(under_way)
+            pause = self.window.on_throttled(span)
         else:
             if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self.recovery.log_waiting_for_ids()

@@ -31,9 +31,8 @@ from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
-from spark_nats.jetstream.publishing.flight import OF_ROWS
+from spark_nats.jetstream.publishing.flight import OF_ROWS, Rows
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import cannot_read, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
@@ -46,13 +45,13 @@ from spark_nats.kinds.streams.write.notes import age_of, memory_at, set_back
 from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
 from spark_nats.kinds.streams.write.replay import (
     AlreadyStored,
-    Before,
+    EarlierAttempt,
     Fence,
     report_unknown,
     try_to_read_back,
 )
 from spark_nats.kinds.streams.write.sink import Sink
-from spark_nats.kinds.streams.write.tasks import Began, Counts, WriteTask
+from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -136,20 +135,20 @@ class DeadLetters(RowWriter):
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
 
-    def begin(self, lease: Lease, task: WriteTask, before: Before | None, fence: Fence | None) -> None:
+    def begin(self, lease: Lease, task: WriteTask, earlier: EarlierAttempt | None, fence: Fence | None) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
 
         Raises:
             NatsError: these could not be read.
         """
-        super().begin(lease, task, before, fence)
+        super().begin(lease, task, earlier, fence)
         self._ids = MessageIds(task.query, task.batch, task.partition)
-        if before is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask(partial(self._look_back, before.began))
+        if earlier is not None and self._options.bad_rows_stream is not None:
+            self._already_aside = lease.ask(partial(self._stored_aside, earlier.mark))
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
-    def _look_back(self, began: Began, connection: Connection) -> AlreadyStored | None:
+    def _stored_aside(self, mark: StartMark, connection: Connection) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
 
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
@@ -159,12 +158,12 @@ class DeadLetters(RowWriter):
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
             memory = memory_of(js, stream)
-            noted = memory_at(began)._replace(created=memory.created)
+            noted = memory_at(mark)._replace(created=memory.created)
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
-            if stored >= began.time and not noted.knows_all(memory, age_of(began, stream.time)):
+            if stored >= mark.time and not noted.knows_all(memory, age_of(mark, stream.time)):
                 self._unknown = cannot_read(stream)
             return None
-        time = began.time - set_back(began, stream.time) - (SKEW if connection.info.cluster else 0)
+        time = mark.time - set_back(mark, stream.time) - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids

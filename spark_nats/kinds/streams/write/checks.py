@@ -24,10 +24,10 @@ from spark_nats.kinds.kind import load
 from spark_nats.kinds.streams.options import EXACT, NEVER, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
+from spark_nats.kinds.streams.write.notes import about_the_bucket, mark_now, note_of
 from spark_nats.kinds.streams.write.replay import try_to_read_back
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
-from spark_nats.kinds.streams.write.tasks import Began
+from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,9 @@ def refuse_mirror(stream: StreamInfo) -> None:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
-def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN) -> Began | None:
+def prepare(
+    options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN
+) -> StartMark | None:
     """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
 
     Returns:
@@ -157,12 +159,12 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
             partition = key.rpartition(".")[2]
             if partition.isdigit() and int(partition) >= partitions:
                 state = note_of(bucket.get(key), key)
-                if state is not None and state.batch == batch and state.began.stream == options.stream:
+                if state is not None and state.batch == batch and state.mark.stream == options.stream:
                     whose = f"that partition {partition}, which does not exist now, stored before"
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", which=whose))
 
 
-def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
+def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> StartMark | None:
     """Check, if ``deduplicate`` is exact, that tasks can note where they begin and read back what they have stored.
 
     A streaming query gets its state bucket here; a batch write has none.
@@ -183,7 +185,7 @@ def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, st
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
     try_to_read_back(js, stream)
-    return None if streaming else began_now(js, stream)
+    return None if streaming else mark_now(js, stream)
 
 
 def _put_probe(js: JetStream, bucket: Bucket) -> None:

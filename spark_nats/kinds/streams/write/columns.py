@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions import Hint
 from spark_nats.errors import InvalidRowError
+from spark_nats.jetstream.publishing.sending import MAX_PAYLOAD, too_large
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import NEVER, WriteOptions
 from spark_nats.kinds.streams.write import conditions
@@ -151,7 +152,7 @@ class RowChecker:
 
     def limit_to(self, max_payload: int) -> None:
         """Judge the next rows by the limit of the server that they are sent to now."""
-        self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), "the server's max_payload"
+        self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), MAX_PAYLOAD
         if self._max_message_size is not None and self._max_message_size < self.max_size:
             whose = "the stream's max_msg_size" if self._columns.target is None else "the bucket's max_value_size"
             self.max_size, self.whose_limit = self._max_message_size, whose
@@ -183,7 +184,7 @@ class RowChecker:
 
     def too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
         """Return the rule that a row breaks which is too large; ``added`` is that of :meth:`check`."""
-        rule = f"is larger with its headers than {self.whose_limit} of {self.max_size} bytes"
+        rule = too_large(self.whose_limit, self.max_size)
         added += self.bytes_added(rows, row)
         return f"{rule}; {added} bytes of it are headers that are added" if added else rule
 

@@ -17,7 +17,7 @@ from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import NOTE_INVALID, STATE_BUCKET_UNUSABLE
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
@@ -31,13 +31,13 @@ class Note(NamedTuple):
 
     Attributes:
         batch: the task's micro-batch.
-        began: where the target stream ended when the task began.
+        mark: where the target stream ended when the task began.
         run: id of the query's run; empty in notes of older versions.
         planned: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`; 0 if that is unknown.
     """
 
     batch: int
-    began: Began
+    mark: StartMark
     run: str = ""
     planned: int = 0
 
@@ -54,7 +54,7 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
 
 
 def write_note(
-    js: JetStream, options: WriteOptions, task: WriteTask, began: Began, revision: int, deadline: float
+    js: JetStream, options: WriteOptions, task: WriteTask, mark: StartMark, revision: int, deadline: float
 ) -> int:
     """Note where a task begins; return the note's revision.
 
@@ -64,19 +64,19 @@ def write_note(
         NatsError: the note cannot be written; or another attempt still changes it after the deadline.
     """
     batch = int(task.batch or 0)
-    note = {"batch": batch, "stream": began.stream, "created": began.end.created, "sequence": began.end.last}
+    note = {"batch": batch, "stream": mark.stream, "created": mark.end.created, "sequence": mark.end.last}
     if task.run:
         note |= {"run": task.run, "planned": task.planned}
-    if began.time:
-        note["time"] = text_of(began.time)
-    if began.end.time:
-        note["timestamp"] = text_of(began.end.time)
-    if began.passed:
-        note["passed"] = began.passed
-    if began.end.latest:
-        note["latest"] = text_of(began.end.latest)
-    if began.process:
-        note |= {"process": began.process, "id_lifetime_ms": int(began.id_lifetime * 1000), "noted": began.noted}
+    if mark.time:
+        note["time"] = text_of(mark.time)
+    if mark.end.time:
+        note["timestamp"] = text_of(mark.end.time)
+    if mark.passed:
+        note["passed"] = mark.passed
+    if mark.end.latest:
+        note["latest"] = text_of(mark.end.latest)
+    if mark.process:
+        note |= {"process": mark.process, "id_lifetime_ms": int(mark.id_lifetime * 1000), "noted": mark.noted}
     with about_the_bucket(options):
         try:
             return Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
@@ -88,34 +88,34 @@ def write_note(
     return 0
 
 
-def began_now(js: JetStream, stream: StreamInfo) -> Began:
+def mark_now(js: JetStream, stream: StreamInfo) -> StartMark:
     """Return a stream's end, from the state that was just reported, for a task or a batch write that begins now."""
     memory = memory_of(js, stream)
-    return Began(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
+    return StartMark(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
 
 
-def memory_at(began: Began) -> IdMemory:
+def memory_at(mark: StartMark) -> IdMemory:
     """Return what held the stream's message ids when a task began."""
-    return IdMemory(began.end.created, began.process, began.id_lifetime)
+    return IdMemory(mark.end.created, mark.process, mark.id_lifetime)
 
 
-def age_of(began: Began, now: int) -> float:
+def age_of(mark: StartMark, now: int) -> float:
     """Return the seconds since a task began, by a server's clock that reads ``now`` and by this machine's.
 
     Return -1 if the server's clock was set back since: then a restart forgets also ids of messages that it still has
     (seen with nats-server 2.15.1).
     """
-    if now < began.time or set_back(began, now) > _CLOCKS_DIFFER:
+    if now < mark.time or set_back(mark, now) > _CLOCKS_DIFFER:
         return -1.0
-    return max(now - began.time, clock.time_ns() - began.noted) / 1e9
+    return max(now - mark.time, clock.time_ns() - mark.noted) / 1e9
 
 
-def set_back(began: Began, now: int) -> int:
+def set_back(mark: StartMark, now: int) -> int:
     """Return by how many nanoseconds a server's clock, which reads ``now``, was set back since a task began.
 
     It is compared with the clocks of this machine and of the one that noted the task.
     """
-    return max(0, began.time - began.noted - (now - clock.time_ns())) if began.noted and now else 0
+    return max(0, mark.time - mark.noted - (now - clock.time_ns())) if mark.noted and now else 0
 
 
 def note_of(entry: Entry, key: str) -> Note | None:
@@ -133,12 +133,12 @@ def note_of(entry: Entry, key: str) -> Note | None:
         end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None, latest=latest)
         time = time_at(note, "time") if "time" in note else entry.time
         passed = integer_at(note, "passed") if "passed" in note else 0
-        began = Began(string_at(note, "stream"), end, time, passed=passed)
+        mark = StartMark(string_at(note, "stream"), end, time, passed=passed)
         if "process" in note:
             noted, lifetime = integer_at(note, "noted"), integer_at(note, "id_lifetime_ms") / 1000
-            began = replace(began, noted=noted, process=string_at(note, "process"), id_lifetime=lifetime)
+            mark = replace(mark, noted=noted, process=string_at(note, "process"), id_lifetime=lifetime)
         run = string_at(note, "run") if "run" in note else ""
-        return Note(integer_at(note, "batch"), began, run, integer_at(note, "planned") if "planned" in note else 0)
+        return Note(integer_at(note, "batch"), mark, run, integer_at(note, "planned") if "planned" in note else 0)
     except ValueError as error:
         raise NatsError(NOTE_INVALID(key=key, reason=error)) from None
 

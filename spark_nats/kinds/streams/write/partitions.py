@@ -28,7 +28,7 @@ from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import MessageIds, prefix_of
-from spark_nats.kinds.streams.write.replay import Before, Fence, find_already_stored
+from spark_nats.kinds.streams.write.replay import EarlierAttempt, Fence, find_already_stored
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.logs import Reporter
@@ -54,7 +54,7 @@ def write_partition(
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
     stream: StreamInfo | None = None
-    before: Before | None = None
+    earlier: EarlierAttempt | None = None
     unsure = False
     fence: Fence | None = None
     writer: RowWriter = load(options.row_writer)(options, sink)
@@ -66,17 +66,17 @@ def write_partition(
             stream, entry = lease.ask(lambda connection: writable(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
                 fence = Fence(options, task, stream) if key is not None else None
-                before, unsure = find_already_stored(lease, options, task, ids, stream, entry, fence)
+                earlier, unsure = find_already_stored(lease, options, task, ids, stream, entry, fence)
         else:
             batches = _looked_at(options, task.query, batches)
-        writer.begin(lease, task, before, fence)
+        writer.begin(lease, task, earlier, fence)
         names_stream = stream is not None and names_its_stream(stream, lease.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.connection)
         max_message_size = None if stream is None else stream.max_message_size
         checker = RowChecker(options, max_payload, ids, names_stream, sink.columns, unknown, max_message_size)
         counts = writer.write(stream, checker, batches)
     count, duplicates = counts.rows, counts.duplicates
-    already_stored = before.already_stored if before is not None else None
+    already_stored = earlier.already_stored if earlier is not None else None
     if already_stored is not None:
         if already_stored.unexpected + writer.unexpected:
             whose = f"that this partition stored before, and that are not among its {count} rows now,"
@@ -146,17 +146,17 @@ class RowWriter:
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
-    def begin(self, lease: Lease, task: WriteTask, before: Before | None, fence: Fence | None) -> None:
+    def begin(self, lease: Lease, task: WriteTask, earlier: EarlierAttempt | None, fence: Fence | None) -> None:
         """Begin the task.
 
-        ``before`` is what is known of an earlier attempt, if there was one; ``fence`` tells of attempts that run at the
+        ``earlier`` is what is known of an earlier attempt, if any; ``fence`` tells of attempts that run at the
         same time, if they write notes.
         """
         self._lease = lease
         self._fence = fence
         self._task = task
-        self._already_stored = before.already_stored if before is not None else None
-        self._since = before.began.end.last if before is not None else None  # an attempt may have stored rows
+        self._already_stored = earlier.already_stored if earlier is not None else None
+        self._since = earlier.mark.end.last if earlier is not None else None  # an attempt may have stored rows
 
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write rows as they arrive; return the number of all rows, and the bytes of those that were sent.

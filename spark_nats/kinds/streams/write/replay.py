@@ -45,9 +45,9 @@ from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new,
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.notes import Note, age_of, began_now, memory_at, note_of, read_note, write_note
+from spark_nats.kinds.streams.write.notes import Note, age_of, mark_now, memory_at, note_of, read_note, write_note
 from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.options.data_loss import report_loss
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, values_of
@@ -211,13 +211,13 @@ class Fence:
         self._noted = self._asked = clock.monotonic()
         self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
         # Where an earlier attempt began whose rows only the stream's memory of ids tells, as it cannot be read back.
-        self.unread: Began | None = None
+        self.unread: StartMark | None = None
 
-    def note(self, js: JetStream, began: Began, revision: int, deadline: float) -> bool:
+    def note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
-        self._revision = write_note(js, self._options, self._task, began, revision, deadline)
+        self._revision = write_note(js, self._options, self._task, mark, revision, deadline)
         self._noted = self._asked = clock.monotonic()
-        self._connection, self._process = js.connection, began.process
+        self._connection, self._process = js.connection, mark.process
         return self._revision > 0
 
     def is_due(self, connection: Connection) -> bool:
@@ -255,15 +255,15 @@ class Fence:
             self.earlier.clear()
 
 
-class Before(NamedTuple):
+class EarlierAttempt(NamedTuple):
     """What is known of an earlier attempt at a task.
 
     Attributes:
-        began: where the stream ended when the task first began.
+        mark: where the stream ended when the task first began.
         already_stored: the rows that it has stored; None where the stream cannot be read back.
     """
 
-    began: Began
+    mark: StartMark
     already_stored: AlreadyStored | None
 
 
@@ -275,7 +275,7 @@ def find_already_stored(
     stream: StreamInfo,
     entry: Entry | NatsError | None,
     fence: Fence | None,
-) -> tuple[Before | None, bool]:
+) -> tuple[EarlierAttempt | None, bool]:
     """Note that a task of a micro-batch begins; return what an earlier attempt has done, None when there was none.
 
     Unless ``deduplicate`` is exact, just return (None, False). ``stream`` is the stream's state before this attempt
@@ -295,38 +295,38 @@ def find_already_stored(
         return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given, **more))
 
     if fence is None:
-        began, unsure = task.began if task.attempt else None, False
+        mark, unsure = task.mark if task.attempt else None, False
     else:
         at_first = iter([(stream, entry)])
 
         # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
-        def begun(js: JetStream) -> tuple[Began | None, bool]:
+        def begun(js: JetStream) -> tuple[StartMark | None, bool]:
             now, noted = next(at_first, (None, None))
             return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted, fence)
 
-        began, unsure = ask(begun)
-    if began is None:
+        mark, unsure = ask(begun)
+    if mark is None:
         return None, unsure
     # Another attempt may have stored rows since this one read the stream's state.
     stream, memory = ask(_state_and_memory, stream.name)
-    noted, age = memory_at(began), age_of(began, stream.time)
+    noted, age = memory_at(mark), age_of(mark, stream.time)
     fail = options.fail_on_data_loss
     if stream.retention != LIMITS:  # reading it would take messages from other consumers
-        stream = ask(_look_at_end, task, task.batch, began, stream)
-        if _has_stored_since(stream, began):
-            if not _still_knows(stream, memory, began):
+        stream = ask(_look_at_end, task, task.batch, mark, stream)
+        if _has_stored_since(stream, mark):
+            if not _still_knows(stream, memory, mark):
                 report_unknown(fail, task, cannot_read(stream))
             elif fence is not None:
-                fence.unread = began
-        return Before(began, None), True
-    if began.end.created != stream.created and ask(history_of, began.end, stream) is Judgement.RECREATED:
-        old = conditions.TARGET_CHANGED(task=task.name, old=stream.name, created=began.end.created, stream=stream.name)
+                fence.unread = mark
+        return EarlierAttempt(mark, None), True
+    if mark.end.created != stream.created and ask(history_of, mark.end, stream) is Judgement.RECREATED:
+        old = conditions.TARGET_CHANGED(task=task.name, old=stream.name, created=mark.end.created, stream=stream.name)
         logger.warning(old.with_code)
         # An attempt that was running then may have stored rows in the new stream before it noticed.
-        began = replace(began, end=Position(stream.created, 1), process="")
+        mark = replace(mark, end=Position(stream.created, 1), process="")
     else:
-        stream, began = ask(_look_back, options, task, stream, began, noted.knows_present(memory, age), fence)
-    since = stream.last_sequence if has_only_skipped(began.end, stream) else began.end.last
+        stream, mark = ask(_start_of_reading, options, task, stream, mark, noted.knows_present(memory, age), fence)
+    since = stream.last_sequence if has_only_skipped(mark.end, stream) else mark.end.last
     found = ask(stored_ids, stream, since, "" if task.own_ids else ids.prefix)
     report = None if noted.knows_all(memory, age) or not found.removed else partial(report_unknown, fail, task)
     in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
@@ -336,24 +336,24 @@ def find_already_stored(
     already_stored = AlreadyStored(found, ids.prefix, stream, task.own_ids, in_order, report)
     if fence is not None:
         fence.earlier.append(already_stored)
-    return Before(began, already_stored), True
+    return EarlierAttempt(mark, already_stored), True
 
 
-def _has_stored_since(stream: StreamInfo, began: Began) -> bool:
+def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:
     """Tell whether a stream has stored anything since a task began, or lost what it had then.
 
     A replica that joined an empty stream does not know when its last message was stored.
     """
-    times = (stream.last_time, began.end.time)
-    is_same = stream.last_sequence == began.end.last and (times[0] == times[1] or not all(times))
-    return stream.last_sequence > 0 and not is_same and not has_only_skipped(began.end, stream)
+    times = (stream.last_time, mark.end.time)
+    is_same = stream.last_sequence == mark.end.last and (times[0] == times[1] or not all(times))
+    return stream.last_sequence > 0 and not is_same and not has_only_skipped(mark.end, stream)
 
 
-def _still_knows(stream: StreamInfo, memory: IdMemory, began: Began) -> bool:
+def _still_knows(stream: StreamInfo, memory: IdMemory, mark: StartMark) -> bool:
     """Tell whether a stream that cannot be read back certainly knows the ids of all that it has stored since then."""
-    noted = memory_at(began)
-    is_known = noted.knows_present if stream.has_all_after(began.end.last) else noted.knows_all
-    return is_known(memory, age_of(began, stream.time))
+    noted = memory_at(mark)
+    is_known = noted.knows_present if stream.has_all_after(mark.end.last) else noted.knows_all
+    return is_known(memory, age_of(mark, stream.time))
 
 
 def _state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
@@ -397,7 +397,7 @@ def _begin(
     stream: StreamInfo,
     noted: Entry | NatsError | None,
     fence: Fence,
-) -> tuple[Began | None, bool]:
+) -> tuple[StartMark | None, bool]:
     """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
 
     The second value tells whether an earlier attempt may have begun its micro-batch.
@@ -426,20 +426,20 @@ def _begin(
             logger.info(
                 conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).with_code
             )
-        if found.older and found.began:
-            _report_older(options, task, stream, found.began.end.last, found.older)
-        elif found.began is None and known.note is not None and _is_about(known.note, stream):
-            _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
+        if found.older and found.mark:
+            _report_older(options, task, stream, found.mark.end.last, found.older)
+        elif found.mark is None and known.note is not None and _is_about(known.note, stream):
+            _look_at_end(js, task, str(known.note.batch), known.note.mark, stream)
         # The note is written even where it says the same, so that an earlier attempt notices this one.
-        began = found.began or began_now(js, stream)
+        mark = found.mark or mark_now(js, stream)
         if known.note is not None:
-            passed = max(known.note.batch, known.note.began.passed)
-            began = replace(began, passed=passed if passed > int(task.batch or 0) else 0)
-        if fence.note(js, began, entry.revision, deadline):
+            passed = max(known.note.batch, known.note.mark.passed)
+            mark = replace(mark, passed=passed if passed > int(task.batch or 0) else 0)
+        if fence.note(js, mark, entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
             if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
-            return found.began, found.began is not None or not known.earlier_in_run
+            return found.mark, found.mark is not None or not known.earlier_in_run
         stream = stream_info(js, stream.name)
 
 
@@ -470,11 +470,11 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
     """Search the last messages of a stream for rows of a task."""
     last, note, newest = stream.last_sequence, known.note, known.newest
     since = max(last - _TAIL, stream.first_sequence - 1)
-    if note is not None and _is_about(note, stream) and note.began.end.last <= last:
-        since = max(since, note.began.end.last)
+    if note is not None and _is_about(note, stream) and note.mark.end.last <= last:
+        since = max(since, note.mark.end.last)
     is_gap = newest is not None and _shows_gap(js, task, stream, newest)
     if newest is not None and is_gap:
-        since = newest.began.end.last
+        since = newest.mark.end.last
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
         return StreamTail(last, new=last == 0, skipped=is_gap and since == last)
     found = stored_ids(js, stream, since, ids.query_prefix)
@@ -495,8 +495,8 @@ def _shows_gap(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note)
 
     Notes that an older copy of the checkpoint has written are no such place: rows of later micro-batches come before.
     """
-    end, last = newest.began.end, stream.last_sequence
-    if newest.batch >= int(task.batch or 0) - 1 or task.own_ids or newest.began.passed or not _is_about(newest, stream):
+    end, last = newest.mark.end, stream.last_sequence
+    if newest.batch >= int(task.batch or 0) - 1 or task.own_ids or newest.mark.passed or not _is_about(newest, stream):
         return False
     if end.last == last:
         return (end.time or 0) == stream.last_time
@@ -506,7 +506,7 @@ def _shows_gap(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note)
 
 def _is_about(note: Note, stream: StreamInfo) -> bool:
     """Tell whether a note is certainly about this stream, and not about an earlier stream of the same name."""
-    return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
+    return (note.mark.stream, note.mark.end.created) == (stream.name, stream.created)
 
 
 def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str) -> None:
@@ -524,15 +524,15 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
     )
 
 
-def _look_back(
+def _start_of_reading(
     js: JetStream,
     options: WriteOptions,
     task: WriteTask,
     stream: StreamInfo,
-    began: Began,
+    mark: StartMark,
     known: bool,
     fence: Fence | None,
-) -> tuple[StreamInfo, Began]:
+) -> tuple[StreamInfo, StartMark]:
     """Return the stream's state, and from where to read the stream back.
 
     The stream is read from where the task first began or, if it has lost its end since, from where the present history
@@ -540,34 +540,33 @@ def _look_back(
     """
     for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
         stream = believed(js, stream, trust)
-        if is_intact(js, began.end, stream):
-            return stream, began
+        if is_intact(js, mark.end, stream):
+            return stream, mark
     # A note of an older version lacks the time of the last message; the time of the note replaces it.
-    before = began.time - (SKEW if js.connection.info.cluster else 0)
-    end = began.end if began.end.time is not None else began.end._replace(time=before)
+    before = mark.time - (SKEW if js.connection.info.cluster else 0)
+    end = mark.end if mark.end.time is not None else mark.end._replace(time=before)
     since = max(0, min(first_new(js, end, stream), end.last) - 1)
     if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost
-        this, others = _names(task)
         logger.warning(
             conditions.TARGET_LOST_MESSAGES(
                 stream=stream.name,
                 messages=end.last - since,
                 last=end.last,
-                stored=_stored_at(began.end),
-                task=this,
+                stored=_stored_at(mark.end),
+                task=task.whole,
                 kept=since,
-                others=others,
+                others=task.others,
             ).with_code
         )
     there = next_message(js, stream.name, since, (">",), with_headers=False) if since >= stream.first_sequence else None
     stored = there.time if there is not None and there.sequence == since else None
-    began = replace(began, end=Position(began.end.created, since + 1, stored))
+    mark = replace(mark, end=Position(mark.end.created, since + 1, stored))
     if fence is not None:
-        _note_anew(js, options, task, began, fence)
-    return stream, began
+        _note_anew(js, options, task, mark, fence)
+    return stream, mark
 
 
-def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began, fence: Fence) -> None:
+def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, mark: StartMark, fence: Fence) -> None:
     """Note a new beginning for a task that was begun before, unless the query has begun another micro-batch."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
@@ -575,34 +574,26 @@ def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Beg
         entry, state = read_note(js, options, task.key)
         if state is None or state.batch != batch:
             return
-        if fence.note(js, began, entry.revision, deadline):
+        if fence.note(js, mark, entry.revision, deadline):
             return
 
 
-def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
+def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, mark: StartMark, stream: StreamInfo) -> StreamInfo:
     """Warn if a stream ends before the position where a micro-batch or this write began; return its state."""
-    if began.end.last > stream.last_sequence:
+    if mark.end.last > stream.last_sequence:
         stream = believed(js, stream, Trust.BEYOND_DOUBT)
-    if began.end.last > stream.last_sequence:
-        this, others = _names(task)
+    if mark.end.last > stream.last_sequence:
         logger.warning(
             conditions.TARGET_LOST_END(
                 stream=stream.name,
-                last=began.end.last,
-                stored=_stored_at(began.end),
-                task=this if batch is None else f"micro-batch {batch}",
+                last=mark.end.last,
+                stored=_stored_at(mark.end),
+                task=task.whole if batch is None else f"micro-batch {batch}",
                 now=stream.last_sequence,
-                others=others,
+                others=task.others,
             ).with_code
         )
     return stream
-
-
-def _names(task: WriteTask) -> tuple[str, str]:
-    """Return how messages name the write or micro-batch of a task, and how they name others."""
-    if task.batch is None:
-        return "this write", "other writes"
-    return f"micro-batch {task.batch}", "micro-batches before this one"
 
 
 def _stored_at(end: Position) -> str:

@@ -24,7 +24,7 @@ from spark_nats.kinds.streams.write.conditions import (
     TARGET_CHANGED,
 )
 from spark_nats.kinds.streams.write.notes import Note
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 
 
 class StreamTail(NamedTuple):
@@ -71,16 +71,16 @@ class Decision(NamedTuple):
     """How a task begins.
 
     Attributes:
-        began: the end of the stream when an earlier attempt began, to read the stream back from there; None where it is
+        mark: the end of the stream when an earlier attempt began, to read the stream back from there; None where it is
             not read back.
-        older: why the bucket must be older than the query's checkpoint; ``began`` then stands for the forgotten note.
+        older: why the bucket must be older than the query's checkpoint; ``mark`` then stands for the forgotten note.
             Empty where the bucket need not be older.
         warning: the warning about the existing note; None where there is nothing to warn of.
         is_first_time: whether only the stream shows that the task is new.
         lacks_tail: whether the stream's last messages have to be searched for a new decision.
     """
 
-    began: Began | None = None
+    mark: StartMark | None = None
     older: str = ""
     warning: ConditionText | None = None
     is_first_time: bool = False
@@ -100,9 +100,9 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
             raise PublishError(ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
         return Decision(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
-        if note.began.stream == stream.name:
-            return Decision(note.began)
-        old, created = note.began.stream, note.began.end.created
+        if note.mark.stream == stream.name:
+            return Decision(note.mark)
+        old, created = note.mark.stream, note.mark.end.created
         return Decision(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
 
     own = note.batch if note is not None else -1
@@ -124,4 +124,4 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
             return Decision(is_first_time=True)
         older = "it has no entry for this query"
     seen = Position(stream.created, tail.since + 1)
-    return Decision(Began(stream.name, seen, 0), older) if older else Decision()
+    return Decision(StartMark(stream.name, seen, 0), older) if older else Decision()

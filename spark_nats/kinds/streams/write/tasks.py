@@ -72,7 +72,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class StartMark:
     """Where a stream ended when a task, or a batch write, began.
 
     Attributes:
@@ -104,7 +104,7 @@ class WriteTask:
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
         attempt: number of earlier attempts, as far as Spark reports them.
-        began: where the stream ended when a batch write began, if that was noted.
+        mark: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
         run: id of the query's run, which is new each time that the query starts; also of a write in ``foreachBatch``.
         planned: when the driver planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is unknown.
@@ -114,7 +114,7 @@ class WriteTask:
     batch: str | None
     partition: int
     attempt: int = 0
-    began: Began | None = None
+    mark: StartMark | None = None
     own_ids: bool = False
     run: str = ""
     planned: int = 0
@@ -127,5 +127,14 @@ class WriteTask:
     @property
     def name(self) -> str:
         """Name of the task in messages."""
-        what = "this write" if self.batch is None else f"micro-batch {self.batch}"
-        return f"partition {self.partition} of {what}"
+        return f"partition {self.partition} of {self.whole}"
+
+    @property
+    def whole(self) -> str:
+        """Name of the write or micro-batch that it is a part of."""
+        return "this write" if self.batch is None else f"micro-batch {self.batch}"
+
+    @property
+    def others(self) -> str:
+        """Name of others of these."""
+        return "other writes" if self.batch is None else "micro-batches before this one"

@@ -25,7 +25,7 @@ from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask, Written, total
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask, Written, total
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
@@ -47,12 +47,12 @@ def writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> Nat
     from spark_nats.kinds.streams.write.checks import prepare
 
     check_schema(schema, options, sink.columns)
-    began = wait_for_leaders(
+    mark = wait_for_leaders(
         lambda: prepare(options, streaming=False, columns=schema.fieldNames(), sink=sink),
         options.retries,
         f"writing to {sink.target(options)}",
     )
-    return NatsWriter(options, may_have_ids(schema, options), began, sink)
+    return NatsWriter(options, may_have_ids(schema, options), mark, sink)
 
 
 def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> NatsStreamWriter:
@@ -84,15 +84,17 @@ class _Writer:
     Args:
         options: where and how.
         own_ids: whether rows may have message ids of their own.
-        began: where the stream ends now, if retried tasks of a batch write read back what they have stored.
+        mark: where the stream ends now, if retried tasks of a batch write read back what they have stored.
         sink: the target.
     """
 
-    def __init__(self, options: Query, own_ids: bool = False, began: Began | None = None, sink: Sink = PLAIN) -> None:
+    def __init__(
+        self, options: Query, own_ids: bool = False, mark: StartMark | None = None, sink: Sink = PLAIN
+    ) -> None:
         self._options = options
         self._sink = sink
         self._own_ids = own_ids
-        self._began = began
+        self._mark = mark
         # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
         self._planned = clock.time_ns()
@@ -128,7 +130,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run = run_of(context)
-        task = WriteTask(self._id, None, partition, attempt, self._began, self._own_ids, run)
+        task = WriteTask(self._id, None, partition, attempt, self._mark, self._own_ids, run)
         return self._write(task, iterator)
 
     @errors_for_spark()

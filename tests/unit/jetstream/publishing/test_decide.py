@@ -39,7 +39,7 @@ def refused(*verdicts: Verdict) -> tuple[RefusedMessage, ...]:
 
 def outcome(state: FlightState = FlightState.IN_ORDER, **changes: Any) -> PublishState:
     return PublishState(
-        state, **{"open": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
+        state, **{"in_flight": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
     )
 
 
@@ -61,47 +61,47 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     ),
     # Answers are missing.
     "nothing is open": (outcome(), Wait(0.0)),
-    "answers are due": (outcome(open=5), Wait(LOST_AFTER)),
-    "answers are due for a while": (outcome(open=5, silent=2.0), Wait(LOST_AFTER - 2.0)),
-    "answers are late": (outcome(open=5, silent=LOST_AFTER), Ask.SUBJECTS),
+    "answers are due": (outcome(in_flight=5), Wait(LOST_AFTER)),
+    "answers are due for a while": (outcome(in_flight=5, silent=2.0), Wait(LOST_AFTER - 2.0)),
+    "answers are late": (outcome(in_flight=5, silent=LOST_AFTER), Ask.SUBJECTS),
     "answers are late from a stream that listens": (
-        outcome(open=5, silent=LOST_AFTER, asked=True),
+        outcome(in_flight=5, silent=LOST_AFTER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
-    "a gap is younger": (outcome(FlightState.OUT_OF_ORDER, open=5), Wait(LOST_OUT_OF_ORDER)),
+    "a gap is younger": (outcome(FlightState.OUT_OF_ORDER, in_flight=5), Wait(LOST_OUT_OF_ORDER)),
     "a gap stays": (
-        outcome(FlightState.OUT_OF_ORDER, open=5, silent=LOST_OUT_OF_ORDER, asked=True),
+        outcome(FlightState.OUT_OF_ORDER, in_flight=5, silent=LOST_OUT_OF_ORDER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
-    "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
+    "rows without ids are waited for": (outcome(in_flight=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
     "rows without ids get no answer": (
-        outcome(open=5, silent=30.0, waited=30.0, can_repeat=False),
+        outcome(in_flight=5, silent=30.0, waited=30.0, can_repeat=False),
         Ask.SUBJECTS,
     ),
     "rows without ids get no answer from a stream that listens": (
-        outcome(open=5, silent=30.0, waited=30.0, can_repeat=False, asked=True),
+        outcome(in_flight=5, silent=30.0, waited=30.0, can_repeat=False, asked=True),
         Fail(Failure.SILENT),
     ),
-    "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
-    "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(MIN_PATIENCE)),
+    "rows with ids get none either": (outcome(in_flight=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
+    "what was just sent may be answered": (outcome(in_flight=5, waited=99.0), Wait(MIN_PATIENCE)),
     # Rows were refused.
-    "others have no answer yet": (after(MANY, open=3), Wait(LOST_OUT_OF_ORDER)),
-    "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(ResendReason.UNKNOWN)),
+    "others have no answer yet": (after(MANY, in_flight=3), Wait(LOST_OUT_OF_ORDER)),
+    "others get none": (after(MANY, in_flight=3, silent=1.0, asked=True), Resend(ResendReason.UNKNOWN)),
     "too many": (after(MANY, MANY), Resend(ResendReason.TOO_MANY)),
     "too many for long": (after(MANY, waited=31.0), Fail(Failure.EVERY_ROW_REFUSED, refused(MANY), 30.0)),
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
-    "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_OUT_OF_ORDER)),
+    "for good, and others are open": (after(NO, in_flight=3, waited=99.0), Wait(LOST_OUT_OF_ORDER)),
     "for good, and others get no answer": (
-        after(NO, open=3, silent=1.0, can_repeat=False),
+        after(NO, in_flight=3, silent=1.0, can_repeat=False),
         Fail(Failure.REFUSED, refused(NO)),
     ),
-    "somebody else answers": (after(MANY, open=3, strangers=True), Ask.SUBJECTS),
+    "somebody else answers": (after(MANY, in_flight=3, strangers=True), Ask.SUBJECTS),
     "somebody else listens on a subject": (
-        after(PLACE, open=3, silent=1.0, asked=True),
+        after(PLACE, in_flight=3, silent=1.0, asked=True),
         Fail(Failure.REFUSED, refused(PLACE)),
     ),
     "somebody else listens on a subject that is bad": (
-        after(PLACE, open=3, silent=1.0, asked=True, set_aside={PLACE}),
+        after(PLACE, in_flight=3, silent=1.0, asked=True, set_aside={PLACE}),
         SetAside(refused(PLACE)),
     ),
     "nobody answers": (after(AWAY, MANY), Ask.STREAM),
@@ -151,9 +151,9 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         after(ROW, PLACE, set_aside={ROW, PLACE}),
         SetAside(refused(ROW, PLACE)),
     ),
-    "a bad row, and others are open": (after(ROW, open=3, set_aside={ROW}), Wait(LOST_OUT_OF_ORDER)),
+    "a bad row, and others are open": (after(ROW, in_flight=3, set_aside={ROW}), Wait(LOST_OUT_OF_ORDER)),
     "a bad row, and others get no answer": (
-        after(ROW, open=3, silent=1.0, asked=True, set_aside={ROW}),
+        after(ROW, in_flight=3, silent=1.0, asked=True, set_aside={ROW}),
         Resend(ResendReason.UNKNOWN),
     ),
     "a bad row, and another is refused for good": (
@@ -193,5 +193,5 @@ def test_a_wait_ends() -> None:
     """Whatever is known, it is decided otherwise once nothing has come for long enough."""
     for state in FlightState:
         for can_repeat in (True, False):
-            late = outcome(state, open=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
+            late = outcome(state, in_flight=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
             assert not isinstance(decide(late), Wait)

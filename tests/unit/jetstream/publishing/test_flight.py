@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.publishing.flight import Elsewhere, Flight, FlightState
-from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.publishing.flight import Elsewhere, Flight, FlightState, Rows
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict
@@ -64,8 +63,8 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
         assert sorted(stored) == sorted(row for row, fate in news.items() if fate == "stored")
     left = [row for row in range(len(subjects)) if fates.get(row) != "stored"]
     assert numbers_of(flight.rest()) == left
-    assert flight.held == len(left)
-    assert flight.open == len(subjects) - len(fates)
+    assert flight.unstored == len(left)
+    assert flight.in_flight == len(subjects) - len(fates)
     assert {each.row for each in flight.refused.values()} == {r for r, fate in fates.items() if fate == "refused"}
     gap = any(row not in fates for row in range(max(fates, default=0)))
     expected = FlightState.REFUSED if flight.refused else FlightState.OUT_OF_ORDER if gap else FlightState.IN_ORDER
@@ -79,9 +78,9 @@ def test_answers_to_what_was_sent_before_say_nothing() -> None:
     new = flight.send(rows(10), 1.0).to_pylist()
     assert not set(old) & set(new)
     assert flight.receive(answers(old), 2.0) is None
-    assert flight.open == 10
+    assert flight.in_flight == 10
     flight.receive(answers(new), 2.0)
-    assert flight.held == 0
+    assert flight.unstored == 0
 
 
 @pytest.mark.parametrize("subject", ["i.x", "i.-1", "i.", "i.999999"])
@@ -141,5 +140,5 @@ def test_of_two_streams_in_two_domains_one_stores_what_it_acknowledges(data: st.
             found += [int(flight.row(message).numbers[0]) for message in stored.messages.tolist()]
     assert sorted(found) == [i for i in range(count) if stores["hub"][i]]
     assert sorted(each.row for each in flight.refused.values()) == [i for i in range(count) if not stores["hub"][i]]
-    assert flight.open == 0
+    assert flight.in_flight == 0
     assert not flight.contested

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import leased
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.publishing import decide, recovery, window
-from spark_nats.jetstream.publishing.last_values import Behind, replaced, with_other_ids
-from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.publishing import decide, flight, recovery
+from spark_nats.jetstream.publishing.acknowledged import Behind, with_other_ids
+from spark_nats.jetstream.publishing.flight import Rows, replaced
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
@@ -154,8 +154,8 @@ def publishing(stream: LastValues, is_bucket: bool) -> Iterator[Publisher]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "LOST_AFTER", 0.05)
         patch.setattr(decide, "LOST_OUT_OF_ORDER", 0.05)
-        patch.setattr(window, "FIRST_ABSENCE", 0.001)
-        patch.setattr(window, "MAX_ABSENCE", 0.01)
+        patch.setattr(flight, "FIRST_ABSENCE", 0.001)
+        patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), AT_ONCE, "the test") as lease:
             began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))

@@ -24,7 +24,7 @@ from spark_nats.client.pool import leased
 from spark_nats.conditions import Hint
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.publishing import acknowledged, decide, recovery, window
+from spark_nats.jetstream.publishing import acknowledged, decide, flight, recovery
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
@@ -210,8 +210,8 @@ def publishing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "LOST_AFTER", silence)
         patch.setattr(decide, "LOST_OUT_OF_ORDER", silence)
-        patch.setattr(window, "FIRST_ABSENCE", 0.001)
-        patch.setattr(window, "MAX_ABSENCE", 0.01)
+        patch.setattr(flight, "FIRST_ABSENCE", 0.001)
+        patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
             began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.publishing.window import FIRST, GROWTH, MAX_ABSENCE, MIN_SIZE, Window
+from spark_nats.jetstream.publishing.flight import FIRST, GROWTH, MAX_ABSENCE, MIN_SIZE, Window
 
 EVENTS = st.one_of(
     st.tuples(st.just("stored"), st.integers(0, 5000)),

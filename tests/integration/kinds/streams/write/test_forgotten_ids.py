@@ -19,7 +19,7 @@ from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.checks import prepare
-from spark_nats.kinds.streams.write.notes import began_now
+from spark_nats.kinds.streams.write.notes import mark_now
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from spark_nats.protocol.documents import nanoseconds_of
@@ -163,14 +163,14 @@ def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_
     options, task = write_options(server.url, stream="S"), WriteTask("query", "0", 0)
     with connect(options.connection) as connection:
         js = JetStream(connection)
-        began = began_now(js, stream_info(js, "S"))
+        began = mark_now(js, stream_info(js, "S"))
         copy = client.back_up("S")
         client.delete_stream("S")
         client.restore("S", copy)
         client.store("S.a", ["1"])
         stream = stream_info(js, "S")
         assert stream.created != began.end.created
-        since = replay._look_back(js, options, task, stream, began, known=False, fence=None)[1]
+        since = replay._start_of_reading(js, options, task, stream, began, known=False, fence=None)[1]
     assert since.end.next == 1
     assert "lost" not in caplog.text
 

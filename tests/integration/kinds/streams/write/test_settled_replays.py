@@ -35,7 +35,7 @@ from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare
 from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
 from spark_nats.protocol.documents import text_of, time_at
 from tests.connections import options_for, write_options
@@ -576,7 +576,7 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
     mark = prepare(options, streaming=False)
-    assert isinstance(mark, Began)
+    assert isinstance(mark, StartMark)
     assert mark.end.last == 1
     task = WriteTask("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
@@ -660,15 +660,15 @@ def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(ser
 
 def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Server, unique: str) -> None:
     options = options_of(nats_server, unique)
-    task, began = replace(TASK, query=unique), Began(unique, Position("now", 6), 0)
+    task, mark = replace(TASK, query=unique), StartMark(unique, Position("now", 6), 0)
     with connect(options_for(nats_server.url)) as connection:
         js = JetStream(connection)
         entry, note = read_note(js, options, task.key)
         assert note is None
         later = clock.monotonic() + 60
-        assert write_note(js, options, task, began, entry.revision, later)
-        assert not write_note(js, options, task, replace(began, end=Position("now", 10)), entry.revision, later)
-        assert read_note(js, options, task.key)[1] == Note(7, replace(began, time=ANY), "", 0)
+        assert write_note(js, options, task, mark, entry.revision, later)
+        assert not write_note(js, options, task, replace(mark, end=Position("now", 10)), entry.revision, later)
+        assert read_note(js, options, task.key)[1] == Note(7, replace(mark, time=ANY), "", 0)
 
 
 def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:

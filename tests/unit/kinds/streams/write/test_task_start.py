@@ -13,9 +13,9 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.notes import Note
 from spark_nats.kinds.streams.write.task_start import Decision, Inputs, StreamTail, begin
-from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 
-BEGAN = Began("S", Position("then", 41, time=1), time=1)
+BEGAN = StartMark("S", Position("then", 41, time=1), time=1)
 STREAM = StreamInfo("S", "then", 1, 100, 100, 1000, 0, "limits", (), {})
 SILENT = StreamTail(60)
 """Last messages of a stream that neither are of the task nor show that it has stored nothing."""
@@ -27,8 +27,8 @@ def of(batch: int, run: str = "run", planned: int = 50, partition: int = 1) -> W
     return WriteTask("query", str(batch), partition, run=run, planned=planned)
 
 
-def note(batch: int | None, began: Began = BEGAN, run: str = "before", planned: int = 40) -> Note | None:
-    return None if batch is None else Note(batch, began, run, planned)
+def note(batch: int | None, mark: StartMark = BEGAN, run: str = "before", planned: int = 40) -> Note | None:
+    return None if batch is None else Note(batch, mark, run, planned)
 
 
 def notes_of(splits: Splits, order: int) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
 @given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(-1, 9))
 def test_what_is_noted_of_the_task_itself_comes_first(batch: int, own: int | None, first: int) -> None:
     found = begin(of(batch), STREAM, Inputs(note(own), first, tail=SILENT))
-    assert (found.began == BEGAN) == (own == batch)
+    assert (found.mark == BEGAN) == (own == batch)
     assert (found.warning is not None) == (own is not None and own > batch)
     if batch == 0:
         assert not found.older
@@ -145,7 +145,7 @@ def test_a_task_that_is_tried_again_is_not_new_because_the_bucket_says_so() -> N
 def test_a_bucket_that_lacks_what_there_was_is_older_than_the_checkpoint(known: Inputs, why: str) -> None:
     found = begin(of(7), STREAM, known)
     assert found.older.startswith(why)
-    assert found == Decision(Began("S", Position("then", 61), 0), found.older)
+    assert found == Decision(StartMark("S", Position("then", 61), 0), found.older)
 
 
 def test_a_note_of_a_later_micro_batch_is_a_checkpoint_that_was_put_back() -> None:
@@ -162,8 +162,8 @@ def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: 
 
 def test_a_note_about_another_stream_is_said_and_one_about_this_stream_is_compared_later() -> None:
     found = begin(of(7), STREAM, Inputs(note(7, replace(BEGAN, stream="T"))))
-    assert found.began is None
+    assert found.mark is None
     assert found.warning is not None
     assert found.warning.condition == "NATS_TARGET_CHANGED"
-    began = replace(BEGAN, end=Position("before", 41, time=1))
-    assert begin(of(7), STREAM, Inputs(note(7, began))) == Decision(began)
+    mark = replace(BEGAN, end=Position("before", 41, time=1))
+    assert begin(of(7), STREAM, Inputs(note(7, mark))) == Decision(mark)

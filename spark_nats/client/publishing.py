@@ -59,7 +59,7 @@ class CorePublisher:
     publisher calls ``on_processed`` each time that the server has processed more rows.
     """
 
-    duplicates = 0  # core NATS detects no duplicates
+    duplicates = skipped = 0  # core NATS detects no duplicates, and refuses no row
 
     def __init__(self, lease: Lease, on_processed: Callable[[], None] | None = None) -> None:
         self._lease = lease
@@ -82,8 +82,9 @@ class CorePublisher:
         headers: pa.Array | None = None,
         replies: pa.Array | None = None,
         ids: pa.Array | None = None,
+        conditional: bool = False,
     ) -> None:
-        """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` has no effect here.
+        """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` and ``conditional`` have no effect here.
 
         Without rows, do what :meth:`drain` does.
         """
@@ -104,8 +105,7 @@ class CorePublisher:
         """Wait until the server has processed every row."""
         self._keep_trying(self._flush)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+    finish = drain
 
     def _send(self) -> None:
         """Send the parts that were not sent over the present connection."""

@@ -17,7 +17,7 @@ from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
 from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
-from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
+from spark_nats.kinds.streams.options import WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
@@ -73,7 +73,7 @@ class NatsForeachWriter:
             if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
                 settings = parse({**texts, "deduplicate": WINDOW})
             self._options = parse_write(settings, streaming=True)
-            if self._options.deduplicate == EXACT:
+            if self._options.is_exact:
                 raise OptionError(FOREACH_IS_NOT_EXACT())
 
     def open(self, partition_id: int, epoch_id: int) -> bool:
@@ -84,7 +84,7 @@ class NatsForeachWriter:
         """
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        if not query and self._options.deduplicate == WINDOW:
+        if not query and self._options.gives_ids:
             with errors_for_spark():
                 raise NatsError(BATCH_UNKNOWN())
         attempt = context.attemptNumber() if context else 0

@@ -74,9 +74,9 @@ class RowQuery(Query):
         return None
 
     @property
-    def row_writer(self) -> str:
-        """What stores the rows of a task, as ``module:name`` in ``kinds``; an option may name another class."""
-        return "streams.write.partitions:RowWriter"
+    def row_writers(self) -> list[str]:
+        """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
+        return []
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client.pool import borrow
-from spark_nats.kinds.streams.write.replay import AlreadyStored
+from spark_nats.kinds.streams.write.notes import AlreadyStored
 from spark_nats.protocol.bytecolumns import Mask
 from tests.connections import options_for
 from tests.servers import Server

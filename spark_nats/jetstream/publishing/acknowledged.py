@@ -218,6 +218,11 @@ class Behind:
         self._rows = answered.take(chosen) if chosen.any() else None
         self._sequences, self._overtaking = sequences[chosen], overtaking[chosen]
 
+    def note_found(self, rows: Rows, sequences: Positions) -> None:
+        """Note rows that were found in the stream, if one comes after a later one of its subject."""
+        if (later := overtaking(rows.subjects, sequences)).any():
+            self.note(rows, np.ones(rows.size, np.bool_), sequences, later)
+
     def take(self) -> tuple[Rows, Positions, Positions] | None:
         """Return these rows, their sequences and those that overtake them; note that they are taken care of."""
         rows, self._rows = self._rows, None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLe
 from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.flight import Rows, Window
 from spark_nats.jetstream.publishing.recovery import Recovery
-from spark_nats.jetstream.publishing.sending import Aside, Sender
+from spark_nats.jetstream.publishing.sending import Aside, LameDuckError, Sender
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
@@ -95,7 +94,7 @@ class Publisher:
         )
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
-        self._at_first = self._sender
+        self._has_moved = False  # whether another connection is used than at first
         self._began = math.inf  # when the first row was given
 
     @property
@@ -148,7 +147,8 @@ class Publisher:
             replies: must be None, since acknowledgements come to the reply subject.
             ids: the message ids that the headers hold, null where a row has none. Rows whose answers are lost are sent
                 again only where all of them have one.
-            conditional: whether rows name the last message that their subject must have.
+            conditional: whether rows name the last message that their subject must have; every row before them is
+                acknowledged first.
 
         Raises:
             ValueError: there are replies.
@@ -157,8 +157,10 @@ class Publisher:
         """
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
+        if conditional:
+            self.drain()
         if not len(subjects):
-            self._keep_trying(lambda: self._sender.send_queue())  # the server may have sent a PING
+            self._keep_trying(self._sender.send_queue)  # the server may have sent a PING
             return
         if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
             self._sender.last_stored = self._recovery.last_progress = clock.monotonic()
@@ -169,7 +171,7 @@ class Publisher:
         self._ledger.all_ids &= ids is not None
         numbers = np.arange(first, self._ledger.given)
         self._ledger.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
-        self._keep_trying(lambda: self._sender.send_queue())
+        self._keep_trying(self._sender.send_queue)
 
     def ask(self, question: Callable[[JetStream], None]) -> None:
         """Ask a question over the connection that carries the rows; over another one, if it is lost.
@@ -186,7 +188,7 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._keep_trying(lambda: self._sender.finish())
+        self._keep_trying(self._sender.finish)
 
     def verify(self) -> None:
         """Check that the stream still has what it has acknowledged; to be called after :meth:`drain`.
@@ -205,16 +207,23 @@ class Publisher:
         was_disturbed = self._has_moved or self._ledger.acknowledged.fallen is not None
         return was_disturbed or clock.monotonic() - self._began > SURE_WITHIN
 
-    @property
-    def _has_moved(self) -> bool:
-        """Whether another connection is used than at first."""
-        return self._sender is not self._at_first
+    def finish(self) -> None:
+        """Wait until every row is acknowledged and, if that may not be so, check that the stream has them all; end."""
+        self.drain()
+        if self.needs_verifying:
+            self.verify()
+        self.close()
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
         self._sender.close()
 
-    def _keep_trying(self, work: Callable[[], bool | None]) -> None:
+    def move_to(self, connection: Connection) -> None:
+        """Send over another connection from now on; no row is in flight on it yet."""
+        self._sender.move_to(connection)
+        self._has_moved = True
+
+    def _keep_trying(self, work: Callable[[], None]) -> None:
         """Do work that sends and receives, over another connection when one is lost; errors report the rows' fate."""
         try:
             while not self._try(work):
@@ -222,18 +231,18 @@ class Publisher:
         except NatsError as error:
             raise error.with_context(f"{error}; {self._ledger}") from None
 
-    def _try(self, work: Callable[[], bool | None]) -> bool:
+    def _try(self, work: Callable[[], None]) -> bool:
         """Do the work; return whether it was done before the connection was lost, or its server shut down."""
         try:
-            if work() is not False:
-                return True
+            work()
+            return True
         except PublishError:
             raise
         except NatsError as error:
             self._continue_elsewhere(error)
-        else:
-            assert self._lease is not None  # noqa: S101 - without a lease, the work never returns False
-            self._sender = replace(self._sender, connection=self._lease.move())
+        except LameDuckError:
+            assert self._lease is not None  # noqa: S101 - without a lease, nobody leaves the server
+            self.move_to(self._lease.move())
             # The stream may have lost its end with the server that shut down; nothing shows that once others fill it.
             self._try(lambda: self._sender.verify(closely=True))
         return False
@@ -247,7 +256,7 @@ class Publisher:
             rows = [*self._sender.rest(), *self._ledger.queue]
             try:
                 left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
-                self._sender = replace(self._sender, connection=connection)
+                self.move_to(connection)
             except PublishError:
                 raise
             except NatsError as another:

@@ -39,14 +39,7 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
 from spark_nats.jetstream.positions import end_of
-from spark_nats.jetstream.publishing.acknowledged import (
-    Behind,
-    LastRow,
-    PublishLedger,
-    digest_of,
-    overtaking,
-    with_other_ids,
-)
+from spark_nats.jetstream.publishing.acknowledged import Behind, LastRow, PublishLedger, digest_of, with_other_ids
 from spark_nats.jetstream.publishing.flight import (
     FIRST_ABSENCE,
     MAX_ABSENCE,
@@ -262,10 +255,7 @@ class Recovery:
         if rows.size and rows.ids is not None and found.sequences is not None:
             # Where each was found last: another attempt may have stored a row again.
             places = values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
-            sequences = found.sequences[::-1][places]
-            later = overtaking(rows.subjects, sequences)
-            if later.any():
-                self._behind.note(rows, np.ones(rows.size, np.bool_), sequences, later)
+            self._behind.note_found(rows, found.sequences[::-1][places])
 
     def _resolves(self, rows: Rows) -> bool:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""

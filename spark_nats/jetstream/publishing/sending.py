@@ -59,6 +59,10 @@ class Aside(Protocol):
         """Take one row, and the reason of its refusal."""
 
 
+class LameDuckError(Exception):
+    """The server shuts down, so that the rows that are left need another one."""
+
+
 @dataclass
 class Sender:
     """Sends a queue of rows over one connection; ``flight`` has the rows in flight."""
@@ -75,26 +79,35 @@ class Sender:
 
     def __post_init__(self) -> None:
         self._queue = self.ledger.queue
-        self._js = JetStream(self.connection, self.recovery.api_prefix)
-        self._inbox = self.connection.new_inbox()
-        self._answers = self.connection.subscribe(f"{self._inbox}.*")
+        self._keeps_last_values = self.recovery.initial.keeps_last_values
+        self.move_to(self.connection)
+
+    def move_to(self, connection: Connection) -> None:
+        """Send over this connection from now on; no row is in flight on it yet."""
+        inbox = connection.new_inbox()
+        self._answers = connection.subscribe(f"{inbox}.*")
+        self.connection, self._inbox = connection, inbox
+        self._js = JetStream(connection, self.recovery.api_prefix)
         self.last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
         self._stranger = ""  # the last answer of another responder, in words
-        self._elsewhere = Elsewhere(self.acks.crosses(self.connection.info.domain))
-        self._keeps_last_values = self.recovery.initial.keeps_last_values
+        self._elsewhere = Elsewhere(self.acks.crosses(connection.info.domain))
         self._start(0)
 
     def _start(self, first: int) -> None:
         self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic(), self._elsewhere)
 
-    def send_queue(self) -> bool:
-        """Send the queue; return whether all of it is sent. If not, the server shuts down, and no row is in flight."""
+    def send_queue(self) -> None:
+        """Send the queue.
+
+        Raises:
+            LameDuckError: rows are left in the queue, and none is in flight.
+        """
         self._receive(0.0)  # and answer PING: rows may come slowly
         while self._queue:
             if self.lease is not None and self.connection.lame_duck:
                 while self.flight.unstored:
                     self._go_on()
-                return False
+                raise LameDuckError
             rows, flight = self._queue[0], self.flight
             late = self.recovery.waited_too_long(rows)
             if (rows.again and not self.recovery.still_knows_ids(rows)) or (late and not flight.unstored):
@@ -106,16 +119,14 @@ class Sender:
                 self.connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
                 self._go_on()
-        return True
 
-    def finish(self) -> bool:
-        """Send the queue, and wait for all answers; return what :meth:`send_queue` returns."""
-        while sent := self.send_queue():
+    def finish(self) -> None:
+        """Send the queue, and wait for all answers; raise what :meth:`send_queue` raises."""
+        self.send_queue()
+        while self.flight.unstored or self._queue_behind():
             if self.flight.unstored:
                 self._go_on()
-            elif not self._queue_behind():
-                break
-        return sent
+            self.send_queue()
 
     def rest(self) -> list[Rows]:
         """Return the rows in flight that are to be sent again, in order."""

@@ -16,7 +16,7 @@ from spark_nats.kinds.streams.dead_letters.options import BadRows
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, RowQuery, StreamScan
-from spark_nats.options.values import EARLIEST, LATEST, Offsets, StreamOffset
+from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, StreamOffset
 from spark_nats.protocol.stream_configs import RequestedConfig, read_config
 from spark_nats.protocol.subjects import subject_violation
 
@@ -252,6 +252,11 @@ def read_deduplicate(text: str) -> str:
     return EXACT if text.lower() == "true" else values.read_word(text, EXACT, WINDOW, NEVER)
 
 
+# What stores the rows of a task if an option is set, as ``module:name`` in ``kinds``.
+_ROW_WRITERS = {
+    "atomic": "streams.atomic.together:Together",
+    "bad_rows": "streams.dead_letters.letters:DeadLetters",
+}
 DEDUPLICATE = (
     "do not store a row twice when it is written again: `exact` however late, `window` within the stream's "
     "`duplicate_window`; `false`: store it again"
@@ -262,8 +267,8 @@ DEDUPLICATE = (
 class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where and how to write; without a ``stream``, rows go to core NATS."""
 
-    # Whether a stream without a `duplicate_window` is refused: not where nobody has asked for one.
-    needs_window: bool = field(default=True, compare=False)
+    # Whether a stream without a `duplicate_window` is refused: only where somebody has asked for one.
+    needs_window: bool = field(default=False, compare=False)
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=WINDOW)
     state_bucket: str = option(
@@ -280,6 +285,26 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         return self.streams[0] if self.streams else None
 
     @property
+    def row_writers(self) -> list[str]:
+        """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
+        return [where for name, where in _ROW_WRITERS.items() if getattr(self, name) not in (False, FAIL)]
+
+    @property
+    def row_writer(self) -> str:
+        """What stores the rows of a task, as ``module:name`` in ``kinds``."""
+        return next(iter(self.row_writers), "streams.write.partitions:RowWriter")
+
+    @property
+    def gives_ids(self) -> bool:
+        """Whether each row gets a message id, unless it has one."""
+        return self.deduplicate != NEVER
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a row is never stored twice, however late it is written again."""
+        return self.deduplicate == EXACT
+
+    @property
     def create_stream(self) -> dict[str, Any] | None:
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create((self.subject,) if self.subject else ())
@@ -292,6 +317,4 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
         super().checked(given)
-        if self.stream and not self.streaming and "deduplicate" not in given:
-            return replace(self, needs_window=False)
-        return self
+        return replace(self, needs_window=self.deduplicate == WINDOW and (self.streaming or "deduplicate" in given))

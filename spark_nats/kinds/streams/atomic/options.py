@@ -16,8 +16,3 @@ class Atomic(RowQuery, section="Writing"):
         "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
         default="false",
     )
-
-    @property
-    def row_writer(self) -> str:
-        """What stores the rows of a task: all of them together if the option is set."""
-        return "streams.atomic.together:Together" if self.atomic else super().row_writer

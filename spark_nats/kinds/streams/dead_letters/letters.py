@@ -37,19 +37,20 @@ from spark_nats.jetstream.reading.stored import cannot_read, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.dead_letters import conditions
-from spark_nats.kinds.streams.options import EXACT, WriteOptions
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.notes import age_of, memory_at, set_back
-from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
-from spark_nats.kinds.streams.write.replay import (
+from spark_nats.kinds.streams.write.notes import (
     AlreadyStored,
-    EarlierAttempt,
-    Fence,
+    age_of,
+    memory_at,
     report_unknown,
+    set_back,
     try_to_read_back,
 )
+from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
+from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
@@ -132,17 +133,18 @@ class DeadLetters(RowWriter):
         dead_letter_subject(stream, options)
         if (most := _room_in(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
-        if options.deduplicate == EXACT:
+        if options.is_exact:
             try_to_read_back(js, stream, singly=True)
 
-    def begin(self, lease: Lease, task: WriteTask, earlier: EarlierAttempt | None, fence: Fence | None) -> None:
+    def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
 
         Raises:
             NatsError: these could not be read.
         """
-        super().begin(lease, task, earlier, fence)
+        super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
+        earlier, fence = deduplication.earlier, deduplication.fence
         if earlier is not None and self._options.bad_rows_stream is not None:
             self._already_aside = lease.ask(partial(self._stored_aside, earlier.mark))
         if fence is not None and self._already_aside is not None:
@@ -291,16 +293,13 @@ class DeadLetters(RowWriter):
                     options.ack_timeout,
                     lease=lease,
                     api_prefix=options.api_prefix,
-                    exact=options.deduplicate == EXACT,
+                    exact=options.is_exact,
                     whose="these rows",
                 )
                 headers, payloads = map(byte_strings, zip(*letters, strict=True))
                 subjects = texts([dead_letter_subject(info, options)] * len(letters))
                 publisher.publish(subjects, payloads, headers, None, texts(ids))
-                publisher.drain()
-                if publisher.needs_verifying:
-                    publisher.verify()
-                publisher.close()
+                publisher.finish()
         except NatsError as error:
             failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # No option creates a dead-letter stream.

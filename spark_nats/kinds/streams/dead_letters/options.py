@@ -12,7 +12,6 @@ from spark_nats.options.values import FAIL
 
 DROP, TO_STREAM = "drop", "stream"
 """What happens to rows that cannot be sent, unless they fail the task."""
-_WRITER = "streams.dead_letters.letters:DeadLetters"
 
 
 def read_bad_rows(text: str) -> str:
@@ -32,11 +31,6 @@ class BadRows(RowQuery, section="Writing"):
     )
     bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
 
-    @property
-    def row_writer(self) -> str:
-        """What stores the rows of a task, and sets bad rows aside unless they fail it."""
-        return super().row_writer if self.bad_rows == FAIL else _WRITER
-
     def checked(self, given: Collection[str]) -> Query:
         """Check that the options determine where bad rows go, and that they can go there."""
         what, other = self.bad_rows, self.bad_rows_stream
@@ -46,6 +40,6 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
         if other is not None and other == self.stream:
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and self.row_writer != _WRITER:  # another option names another row writer
+        if what != FAIL and len(self.row_writers) > 1:
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
         return super().checked(given)

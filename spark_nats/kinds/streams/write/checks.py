@@ -21,11 +21,10 @@ from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.kind import load
-from spark_nats.kinds.streams.options import EXACT, NEVER, WINDOW, WriteOptions
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import about_the_bucket, mark_now, note_of
-from spark_nats.kinds.streams.write.replay import try_to_read_back
+from spark_nats.kinds.streams.write.notes import about_the_bucket, mark_now, note_of, try_to_read_back
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
@@ -68,7 +67,7 @@ def writable(
     refuse_mirror(found)
     if found.config.get("no_ack"):
         raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=stream))
-    if options.deduplicate == WINDOW and options.needs_window and not found.duplicate_window:
+    if options.needs_window and not found.duplicate_window:
         instead = "false" if bucket_of(found.name) else "exact, which needs none, or false"
         raise PublishError(conditions.NO_WINDOW(target=describe_stream(found.name), instead=instead))
     return found, entry
@@ -102,7 +101,7 @@ def prepare(
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
-        relies_on_ids = options.deduplicate == WINDOW or (options.deduplicate == NEVER and "msg_id" in columns)
+        relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
         if relies_on_ids and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
@@ -175,7 +174,7 @@ def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, st
     Raises:
         NatsError: they cannot. The message tells what to permit, or how to do without.
     """
-    if options.deduplicate != EXACT:
+    if not options.is_exact:
         return None
     if streaming:
         with about_the_bucket(options):

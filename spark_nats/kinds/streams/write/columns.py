@@ -14,7 +14,7 @@ from spark_nats.conditions import Hint
 from spark_nats.errors import InvalidRowError
 from spark_nats.jetstream.publishing.sending import MAX_PAYLOAD, too_large
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.options import NEVER, WriteOptions
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
@@ -331,7 +331,7 @@ class RowChecker:
         # Generated ids depend on the controls too.
         text = header_rules.add_lines(header_rules.join_lines(lines), controls)
         # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
-        if (generator := self._ids) is None or (self._options.deduplicate == NEVER and conditional is None):
+        if (generator := self._ids) is None or (not self._options.gives_ids and conditional is None):
             pass
         elif not has_id.any():
             ids = generator.give(subjects, text, payloads)

@@ -1,24 +1,39 @@
-"""The notes that tasks write to the state bucket when they begin."""
+"""The notes that tasks write to the state bucket when they begin, and what other attempts have stored.
+
+An attempt may run on where Spark does not see it any more, while another one has begun. Both store rows, and the ids
+protect them for a while. Then the earlier one has to end (:class:`Fence`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from spark_nats import clock
-from spark_nats.errors import JetStreamError, NatsError, PermissionsError
+from spark_nats.client.connection import Connection
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
+from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.reading.stored import StoredIds, cannot_read, stored_ids
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.write.conditions import NOTE_INVALID, STATE_BUCKET_UNUSABLE
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
+from spark_nats.options.data_loss import report_loss
 from spark_nats.protocol.api import ErrCode
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, values_of
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
 _CLOCKS_DIFFER = 1_000_000_000  # nanoseconds by which the clocks of two machines may differ without a step
@@ -140,7 +155,7 @@ def note_of(entry: Entry, key: str) -> Note | None:
         run = string_at(note, "run") if "run" in note else ""
         return Note(integer_at(note, "batch"), mark, run, integer_at(note, "planned") if "planned" in note else 0)
     except ValueError as error:
-        raise NatsError(NOTE_INVALID(key=key, reason=error)) from None
+        raise NatsError(conditions.NOTE_INVALID(key=key, reason=error)) from None
 
 
 @contextlib.contextmanager
@@ -149,4 +164,229 @@ def about_the_bucket(options: WriteOptions) -> Iterator[None]:
     try:
         yield
     except (PermissionsError, JetStreamError) as error:
-        raise error.with_context(STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None
+        raise error.with_context(conditions.STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None
+
+
+def still_knows(stream: StreamInfo, memory: IdMemory, mark: StartMark) -> bool:
+    """Tell whether a stream that cannot be read back certainly knows the ids of all that it has stored since then."""
+    noted = memory_at(mark)
+    is_known = noted.knows_present if stream.has_all_after(mark.end.last) else noted.knows_all
+    return is_known(memory, age_of(mark, stream.time))
+
+
+def state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
+    """Return a stream's state, asked twice where a former leader may answer, and what holds its message ids."""
+    info = believed(js, stream_info(js, stream), Trust.TWICE)
+    return info, memory_of(js, info)
+
+
+def report_unknown(fail: bool, task: WriteTask, why: str) -> None:
+    """Fail or warn because it is unknown what an earlier attempt has stored."""
+    what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
+    report_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
+
+
+class AlreadyStored:
+    """Rows that an earlier attempt has stored.
+
+    Args:
+        found: the message ids of what the stream has stored since the task first began.
+        prefix: prefix of this task's generated ids.
+        stream: the stream's state when it was read.
+        own_ids: whether rows may have other ids.
+        keeps_last_values: whether what counts is the last message of each subject, and rows have generated ids. A row
+            that is not found may then be stored and replaced since.
+        report: reports that it is unknown whether rows that are not found are stored; None where it is known.
+
+    Attributes:
+        rows: how many rows :meth:`missing` has found to be stored.
+    """
+
+    def __init__(
+        self,
+        found: StoredIds,
+        prefix: str,
+        stream: StreamInfo,
+        own_ids: bool,
+        keeps_last_values: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self._stream = stream
+        self._sought = "" if own_ids else prefix
+        self._ids = pc.unique(found.ids)
+        self._generated = flags_of(pc.starts_with(self._ids, prefix))
+        self._met = np.zeros(len(self._ids), np.bool_)
+        self._last_values: _LastValues | None = None
+        if keeps_last_values and found.subjects is not None:
+            self._last_values = _LastValues(self._ids, found, report)
+        self.rows = 0
+
+    def missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
+        """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them.
+
+        Raises:
+            DataLossError: it is unknown whether rows are stored, and ``failOnDataLoss`` is set.
+        """
+        place = pc.index_in(ids.cast(pa.binary()), self._ids)
+        stored = flags_of(place.is_valid())
+        places = values_of(place.filter(booleans(stored)))
+        self._met[places] = True
+        if self._last_values is not None and subjects is not None:
+            stored = self._last_values.placed(subjects, stored, places)
+        self.rows += int(np.count_nonzero(stored))
+        return ~stored
+
+    def read_on(self, js: JetStream) -> str:
+        """Add the ids of what the stream has stored since it was read; return which messages are lost, if any.
+
+        Raises:
+            NatsError: it could not be read.
+        """
+        since = self._stream.last_sequence
+        stream = self._stream = believed(js, stream_info(js, self._stream.name), Trust.TWICE)
+        if stream.last_sequence <= since:
+            return ""
+        found = stored_ids(js, stream, since, self._sought)
+        new = pc.unique(found.ids.filter(pc.invert(pc.is_in(found.ids, self._ids))))
+        self._ids = pa.concat_arrays([self._ids, new])
+        # This attempt may have stored them itself, so none is unexpected.
+        self._generated, self._met = (
+            np.append(each, np.zeros(len(new), np.bool_)) for each in (self._generated, self._met)
+        )
+        return "" if found.only_by_subject else found.removed
+
+    @property
+    def unexpected(self) -> int:
+        """Number of rows with generated ids that this task has stored before and that are not among its rows now."""
+        return int(np.count_nonzero(self._generated & ~self._met))
+
+
+class _LastValues:
+    """Finds rows of a task that a later row of their subject has replaced, while rows come in order.
+
+    The stream still has some of the task's rows. As long as one of a subject has not come yet, a row of that subject
+    that is not found comes before it. So it was stored and is replaced, or must not be stored any more. Of what is
+    found, the last row has to be the last in the stream too, or it is stored again. What others have stored behind all
+    of them is newer, and stays.
+    """
+
+    def __init__(self, ids: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
+        # Where each id was found last: a row may have been stored again, to be the last of its subject.
+        self._places = len(found.ids) - 1 - values_of(pc.index_in(ids, found.ids[::-1]).cast(pa.int64()))
+        assert found.subjects is not None  # noqa: S101 - the stream keeps last values
+        codes = found.subjects.take(integers(self._places)).dictionary_encode()
+        self._subjects, of_subject = codes.dictionary, values_of(codes.indices.cast(pa.int64()))
+        self._left = np.bincount(of_subject, minlength=len(self._subjects))  # rows that have not come yet
+        self._last = np.zeros(len(self._subjects), np.int64)  # where the last message of each was found
+        np.maximum.at(self._last, of_subject, self._places)
+        assert found.are_ends is not None  # noqa: S101
+        self._is_end = found.are_ends[self._last]  # whether nobody else has stored anything behind it
+        self._found = found
+        self._report = report
+
+    def placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
+        """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
+        of_known = pc.index_in(subjects, self._subjects)
+        known = flags_of(of_known.is_valid())
+        codes = np.full(len(subjects), -1)
+        codes[known] = values_of(of_known.drop_null())
+        rows, is_first = np.flatnonzero(found), which < len(self._places)  # others were found when it was read on
+        rows, which = rows[is_first], which[is_first]
+        had = np.zeros(len(found), np.bool_)
+        had[rows] = True
+        order = np.argsort(codes, kind="stable")
+        so_far = np.cumsum(had[order])
+        begins = np.searchsorted(codes[order], codes[order])
+        met = np.empty(len(codes), np.int64)
+        met[order] = so_far - np.concatenate([[0], so_far])[begins]  # of the subject, up to and including the row
+        placed = found.copy()
+        if len(self._left):
+            left = self._left[codes] - met
+            placed |= known & ~found & (left > 0)
+            of_row = codes[rows]
+            is_behind = (self._places[which] != self._last[of_row]) & self._is_end[of_row]
+            placed[rows[(left[rows] == 0) & is_behind]] = False
+            np.subtract.at(self._left, codes[rows], 1)
+        unsure = subjects.filter(booleans(~found & ~known))
+        if self._report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():
+            self._report(self._found.removed)
+            self._report = None
+        return placed
+
+
+class Fence:
+    """Keeps apart the attempts at a task of a micro-batch that run at the same time.
+
+    An attempt reads the note again at regular times, and ends if a later one has written it since. A later attempt
+    reads the stream back once more when earlier ones have ended by that, while the stream still knows all their ids.
+    """
+
+    def __init__(self, options: WriteOptions, task: WriteTask, stream: StreamInfo) -> None:
+        self._options = options
+        self._task = task
+        self._window = stream.duplicate_window
+        self._revision = 0  # of the note that this attempt has written
+        self._connection: Connection | None = None  # over which the note was last read or written
+        self._process = ""  # that held the stream's message ids then
+        self._noted = self._asked = clock.monotonic()
+        self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
+        # Where an earlier attempt began whose rows only the stream's memory of ids tells, as it cannot be read back.
+        self.unread: StartMark | None = None
+
+    def note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
+        """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
+        self._revision = write_note(js, self._options, self._task, mark, revision, deadline)
+        self._noted = self._asked = clock.monotonic()
+        self._connection, self._process = js.connection, mark.process
+        return self._revision > 0
+
+    def is_due(self, connection: Connection) -> bool:
+        """Tell whether to :meth:`check` before more rows are sent over a connection."""
+        return connection is not self._connection or clock.monotonic() - self._asked > self._window / 8
+
+    def check(self, js: JetStream) -> None:
+        """Check that no later attempt has begun, and that what earlier ones have stored is still known.
+
+        Raises:
+            PublishError: one has.
+            DataLossError: the ids of what they have stored may be forgotten, and ``failOnDataLoss`` is set.
+            NatsError: the note or the stream cannot be read.
+        """
+        now = clock.monotonic()
+        entry, _ = read_note(js, self._options, self._task.key)
+        if entry.revision > self._revision:
+            raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
+        self._asked, is_another = now, False
+        if self.unread is not None:
+            stream, memory = state_and_memory(js, str(self._options.stream))
+            if not still_knows(stream, memory, self.unread):
+                self.unread = None
+                report_unknown(self._options.fail_on_data_loss, self._task, cannot_read(stream))
+        if js.connection is not self._connection:  # the server may have restarted, and forgotten ids
+            process = memory_of(js, stream_info(js, str(self._options.stream))).process
+            is_another = process != self._process or not process
+            self._connection, self._process = js.connection, process
+        is_last_look = now - self._noted > self._window / 4
+        for each in self.earlier if is_another or is_last_look else ():
+            # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
+            if removed := each.read_on(js):
+                report_unknown(is_another and self._options.fail_on_data_loss, self._task, removed)
+        if is_last_look:
+            self.earlier.clear()
+
+
+def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
+    """Check that tasks can read back what they store in a stream with limits retention.
+
+    If ``singly``, also check reading one message at a time, which finds the first message since a time.
+
+    Raises:
+        NatsError: tasks cannot.
+    """
+    if stream.retention == LIMITS:
+        try:
+            check_read_permission(js, stream.name, stream.last_sequence + 1)
+            if singly:
+                next_message(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
+        except (PermissionsError, JetStreamError) as error:
+            raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

@@ -23,12 +23,11 @@ from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.sending import Aside
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.kind import load
-from spark_nats.kinds.streams.options import EXACT, NEVER, WriteOptions
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
-from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
-from spark_nats.kinds.streams.write.message_ids import MessageIds, prefix_of
-from spark_nats.kinds.streams.write.replay import EarlierAttempt, Fence, find_already_stored
+from spark_nats.kinds.streams.write.message_ids import prefix_of
+from spark_nats.kinds.streams.write.replay import Deduplication, deduplication
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.logs import Reporter
@@ -51,32 +50,25 @@ def write_partition(
         PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
-    ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
+    dedup = deduplication(options, task)
     what = f"writing to {options.stream or 'core NATS'}"
     stream: StreamInfo | None = None
-    earlier: EarlierAttempt | None = None
-    unsure = False
-    fence: Fence | None = None
     writer: RowWriter = load(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         max_payload = lease.connection.info.max_payload
         if options.stream is not None:
-            key = task.key if task.batch is not None and options.deduplicate == EXACT else None
-            stream, entry = lease.ask(lambda connection: writable(connection, options, key))
-            if ids is not None and options.deduplicate != NEVER:
-                fence = Fence(options, task, stream) if key is not None else None
-                earlier, unsure = find_already_stored(lease, options, task, ids, stream, entry, fence)
+            stream = dedup.begin(lease)
         else:
             batches = _looked_at(options, task.query, batches)
-        writer.begin(lease, task, earlier, fence)
+        writer.begin(lease, task, dedup)
         names_stream = stream is not None and names_its_stream(stream, lease.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.connection)
         max_message_size = None if stream is None else stream.max_message_size
-        checker = RowChecker(options, max_payload, ids, names_stream, sink.columns, unknown, max_message_size)
+        checker = RowChecker(options, max_payload, dedup.ids, names_stream, sink.columns, unknown, max_message_size)
         counts = writer.write(stream, checker, batches)
     count, duplicates = counts.rows, counts.duplicates
-    already_stored = earlier.already_stored if earlier is not None else None
+    already_stored = dedup.earlier.already_stored if dedup.earlier is not None else None
     if already_stored is not None:
         if already_stored.unexpected + writer.unexpected:
             whose = f"that this partition stored before, and that are not among its {count} rows now,"
@@ -92,7 +84,7 @@ def write_partition(
     writer.warn(count)
     rows = count - counts.skipped - counts.bad
     counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.reconnects)
-    return Written(counts, task.query if unsure else None, task.run)
+    return Written(counts, task.query if dedup.unsure else None, task.run)
 
 
 def names_its_stream(stream: StreamInfo, connection: Connection) -> bool:
@@ -138,7 +130,6 @@ class RowWriter:
     def __init__(self, options: WriteOptions, sink: Sink) -> None:
         self._options = options
         self._sink = sink
-        self._exact = options.deduplicate == EXACT
 
     def prepare(self, js: JetStream) -> None:
         """Check on the driver, before the target, what else the tasks need."""
@@ -146,15 +137,10 @@ class RowWriter:
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
-    def begin(self, lease: Lease, task: WriteTask, earlier: EarlierAttempt | None, fence: Fence | None) -> None:
-        """Begin the task.
-
-        ``earlier`` is what is known of an earlier attempt, if any; ``fence`` tells of attempts that run at the
-        same time, if they write notes.
-        """
-        self._lease = lease
-        self._fence = fence
-        self._task = task
+    def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
+        """Begin the task, after it was found out what earlier attempts at it have stored."""
+        self._lease, self._task = lease, task
+        self._exact, self._fence, earlier = deduplication.exact, deduplication.fence, deduplication.earlier
         self._already_stored = earlier.already_stored if earlier is not None else None
         self._since = earlier.mark.end.last if earlier is not None else None  # an attempt may have stored rows
 
@@ -172,7 +158,7 @@ class RowWriter:
             return self._write_rows(core, checker, batches)
         publisher = self._publisher(stream)
         try:
-            counts = self._write_rows(publisher, checker, batches)
+            counts = self._write_rows(publisher, checker, self._fenced(publisher, batches))
         except PublishError as error:
             if Hint.SUBJECT in error.hints and self._options.subject is None:  # no option is to be corrected
                 raise error.advising(Hint.ROW) from None
@@ -200,8 +186,6 @@ class RowWriter:
     ) -> Counts:
         count = size = 0
         for batch in batches:
-            if isinstance(publisher, Publisher) and self._fence and self._fence.is_due(self._lease.connection):
-                publisher.ask(self._fence.check)
             checker.limit_to(self._lease.connection.info.max_payload)
             try:
                 rows = self.rows_to_send(checker, batch, count)
@@ -210,17 +194,17 @@ class RowWriter:
                 raise
             size += int(rows.sizes.sum())
             for part in rows.split_conditional():
-                if part.conditional is None or isinstance(publisher, CorePublisher):
-                    publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
-                else:
-                    publisher.drain()
-                    publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
+                publisher.publish(*part[:5], conditional=part.conditional is not None)
             count += batch.num_rows
-        publisher.drain()
-        if isinstance(publisher, Publisher) and publisher.needs_verifying:
-            publisher.verify()
-        publisher.close()
-        return Counts(count, size, publisher.duplicates, publisher.skipped if isinstance(publisher, Publisher) else 0)
+        publisher.finish()
+        return Counts(count, size, publisher.duplicates, publisher.skipped)
+
+    def _fenced(self, publisher: Publisher, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass batches on, as long as no later attempt at the task has begun."""
+        for batch in batches:
+            if self._fence and self._fence.is_due(self._lease.connection):
+                publisher.ask(self._fence.check)
+            yield batch
 
     def _still_sending(self, rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=self._task.name, rows=rows, rate=rate)

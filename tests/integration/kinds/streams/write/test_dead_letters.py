@@ -23,7 +23,7 @@ from spark_nats.errors import DataLossError, InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.kinds.buckets.write import sink_of
-from spark_nats.kinds.streams.write import replay
+from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
 from tests.connections import options_for, write_options
@@ -373,7 +373,7 @@ def test_a_bad_row_is_stored_once_that_an_earlier_attempt_has_stored_since_this_
 
     def late() -> Iterator[pa.RecordBatch]:
         with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
-            earlier.setattr(replay, "write_note", lambda *_: 1 << 60)
+            earlier.setattr(notes, "write_note", lambda *_: 1 << 60)
             write_partition(options, task, iter(rows.to_batches()))
         forget(nats_py, unique)
         yield from rows.to_batches()

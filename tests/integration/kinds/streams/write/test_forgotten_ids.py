@@ -170,7 +170,7 @@ def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_
         client.store("S.a", ["1"])
         stream = stream_info(js, "S")
         assert stream.created != began.end.created
-        since = replay._start_of_reading(js, options, task, stream, began, known=False, fence=None)[1]
+        since = replay.ExactlyOnce(options, task)._start_of_reading(js, stream, began, known=False)[1]
     assert since.end.next == 1
     assert "lost" not in caplog.text
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.write.replay import AlreadyStored
+from spark_nats.kinds.streams.write.notes import AlreadyStored
 from spark_nats.protocol.bytecolumns import booleans, byte_strings
 
 STREAM = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S.>",), {})

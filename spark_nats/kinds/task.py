@@ -1,8 +1,9 @@
-"""How a batch is planned and how tasks read: what is the same for all kinds."""
+"""How batches are planned, when micro-batches are due, and how tasks read: what is the same for all kinds."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_nats import clock
 from spark_nats.client.auth import Credentials, keep_newest, newest
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
@@ -17,7 +19,8 @@ from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.kinds.preparing import wait_for_leaders
 from spark_nats.options.hints import errors_for_spark
-from spark_nats.options.query import Query
+from spark_nats.options.query import Query, Triggers
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,3 +114,44 @@ class BatchReader(TaskReader[Q, P], DataSourceReader):
     def _plan(self, js: JetStream) -> Iterable[P]:
         """Return the partitions."""
         raise NotImplementedError
+
+
+class TriggerPacing:
+    """Decides when the micro-batches of one run of a query are due.
+
+    The first micro-batch waits for nothing, as in Spark's Kafka source. It is also the only one of
+    ``Trigger.AvailableNow`` in PySpark before 4.2, which does not report that trigger.
+    """
+
+    def __init__(self, limits: Triggers) -> None:
+        self._limits = limits
+        self._since: float | None = None  # when the last micro-batch was planned
+
+    @property
+    def read_limit(self) -> ReadLimit:
+        """The limit that Spark is given, and hands back unless everything is to be read, as with ``Trigger.Once``.
+
+        A Spark limit holds one number, and ``ReadMinRows`` no maximum delay; so it only marks that the options count.
+        """
+        if self._limits.max_offsets:
+            return ReadMaxRows(self._limits.max_offsets)
+        if self._limits.max_bytes:
+            return ReadMaxBytes(self._limits.max_bytes)
+        return ReadMinRows(self._limits.min_offsets) if self._limits.min_offsets else ReadAllAvailable()
+
+    @property
+    def min_new(self) -> int:
+        """The fewest new sequences or messages that make a micro-batch now; 0 when the query does not wait."""
+        waits = self._since is not None and clock.monotonic() - self._since < self._limits.max_delay
+        return (self._limits.min_offsets or 0) if waits else 0
+
+    @property
+    def waits_until(self) -> float:
+        """When the wait for the minimum ends, by the monotonic clock; infinity without a wait."""
+        if self._since is None or not self._limits.min_offsets:
+            return math.inf
+        return self._since + self._limits.max_delay
+
+    def begin_wait(self) -> None:
+        """Note that a micro-batch was planned."""
+        self._since = clock.monotonic()

@@ -250,7 +250,7 @@ class Query:
         with client.collect(f"$JS.API.{what}") as asked:
 
             def has_asked() -> bool:
-                self.reader._idling.forget()
+                self.reader._query.idling.forget()
                 assert self.micro_batch() == []
                 return bool(asked.messages)
 

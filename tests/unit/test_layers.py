@@ -35,7 +35,7 @@ ROOMS = {
     "options": "conditions errors protocol client",
     "kinds.kind": "conditions options",
     "kinds.preparing": "errors sparkapi protocol client",
-    "kinds.task": "client jetstream options kinds.preparing",
+    "kinds.task": "clock sparkapi client jetstream options kinds.preparing",
     "kinds.streams.conditions": "conditions",
     "kinds.streams.atomic.conditions": "conditions",
     "kinds.streams.atomic.options": "options",

@@ -36,9 +36,8 @@ from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.streams.read.columns import RowBuilder
-from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.positions import refuse_later
-from spark_nats.kinds.task import Partition, TaskReader, with_servers
+from spark_nats.kinds.task import Partition, TaskReader, TriggerPacing, with_servers
 from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import Positions
@@ -179,7 +178,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._epoch = ""
         self._earlier: dict[str, int] = {}  # how far the checkpoint has come in epochs before this one
         self._noted: CoreOffset | None = None  # the last position that Spark has in its checkpoint, as far as is known
-        self._planned: CoreOffset | None = None  # the end of what is planned
+        self._end: CoreOffset | None = None  # where the last micro-batch ends that is planned
         self._kept: list[int] | None = None  # where the micro-batches end that the spool has of the epoch before
         self._pace = TriggerPacing(options)
         self._target: int | None = None  # where the query ends, if it is to end with what it had received at its start
@@ -307,7 +306,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self._say_losses(self._backlog)
         # Of two epochs, it is not known which one the next start finds in the checkpoint.
-        ends = {at.epoch: at for at in (self._noted, self._planned) if at is not None}
+        ends = {at.epoch: at for at in (self._noted, self._end) if at is not None}
         left = self._backlog.end - (ends[self._epoch].messages if self._epoch in ends else 0)
         if left <= 0:
             return
@@ -348,9 +347,9 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self, epoch: str, messages: int) -> dict[str, Any]:
         """Note the end of a micro-batch, and return it as an offset."""
-        self._pace.planned()
-        self._planned = CoreOffset(epoch, messages)
-        return self._planned._asdict()
+        self._pace.begin_wait()
+        self._end = CoreOffset(epoch, messages)
+        return self._end._asdict()
 
     def _end_within_limits(self, backlog: Backlog, begin: int, end: int) -> int:
         """Return the end of a micro-batch that begins and may end there, within the options' limits."""

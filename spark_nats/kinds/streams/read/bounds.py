@@ -1,14 +1,19 @@
-"""Where a query begins, where a query with an end ends, and what a batch reads between the two."""
+"""Where a query begins, where a query with an end ends, and what a batch reads between the two.
+
+A position is one sequence of the whole stream. Who reaches it under a filter has read nothing of other subjects before:
+:func:`_left_out` tells when it says nothing of some that the query reads.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement, has_only_skipped
+from spark_nats.jetstream.matching import subjects_read
 from spark_nats.jetstream.messages import next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of, latest_in
 from spark_nats.jetstream.reading.judging import Removed
@@ -19,11 +24,14 @@ from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
-from spark_nats.kinds.streams.read.subjects import left_out, shown, unread_before
+from spark_nats.kinds.streams.read.positions import QueryOffset
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
 from spark_nats.protocol.documents import text_of
+from spark_nats.protocol.subjects import covers
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = 5  # subjects that an error names
 
 
 def starting(look: Look) -> dict[str, Position]:
@@ -137,7 +145,7 @@ def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) ->
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    report(left_out(look, info, place.next, place.subjects), look.options)
+    report(_left_out(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _place(look, info, place.next)
@@ -172,8 +180,8 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
-    if others := unread_before(look, info, sequence, consumer.filters):
-        theirs, ours = shown(consumer.filters), shown(others)
+    if others := _unread_before(look, info, sequence, consumer.filters):
+        theirs, ours = _shown(consumer.filters), _shown(others)
         raise OptionError(
             conditions.CONSUMER_OF_OTHER_SUBJECTS(
                 consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
@@ -195,3 +203,49 @@ def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
         return None
     message = next_message(look.js, info.name, sequence - 1, (">",), with_headers=False)
     return message.time if message and message.sequence == sequence - 1 else None
+
+
+def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+    """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
+
+    Raises:
+        DataLossError: there is, and ``failOnDataLoss`` is set.
+        NatsError: a request failed.
+    """
+    names = [name for name in look.memory.selection.names if name in noted and name in start]
+    for name, info in look.ask(names).infos.items():
+        report(_left_out(look, info, start[name].end.next, noted[name]), look.options)
+
+
+def _unread_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
+    """Return the query's subjects that are not among those ``read``, if there is such a message before a sequence.
+
+    Raises:
+        NatsError: the request failed. Nothing is asked if what was read covers what the query reads.
+    """
+    filters = look.options.filters
+    others = tuple(
+        each for each in subjects_read(info, filters) if read and not any(covers(wider, each) for wider in read)
+    )
+    if not others or sequence <= info.first_sequence:
+        return ()
+    found = next_sequence(look.js, info.name, info.first_sequence, others, not info.undisputed)
+    return others if found is not None and found < sequence else ()
+
+
+def _left_out(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
+    """Return what a query leaves out that goes on at a sequence, which a query of the subjects ``read`` has reached.
+
+    Raises:
+        NatsError: as :func:`_unread_before` does.
+    """
+    added = _unread_before(look, info, sequence, read)
+    last = sequence - 1
+    said = conditions.SUBJECTS_ADDED(stream=info.name, sequence=last, read=_shown(read), added=_shown(added))
+    return [Loss(said, f"what comes after sequence {last}")] if added else []
+
+
+def _shown(subjects: Sequence[str]) -> str:
+    """Return subjects as a text for people; only the first ones of many."""
+    more = f" and {len(subjects) - _SHOWN} more" if len(subjects) > _SHOWN else ""
+    return ", ".join(subjects[:_SHOWN]) + more

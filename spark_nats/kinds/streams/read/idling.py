@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
@@ -23,6 +23,7 @@ from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import NOT_WATCHED
 from spark_nats.kinds.streams.read.looks import QueryMemory
+from spark_nats.kinds.streams.read.positions import QueryOffset
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ MAX_WATCHED = 256  # streams to which a query listens; each takes a consumer
 class _Idle(NamedTuple):
     """The offset at which a query is idle, and how the query waits there."""
 
-    start: dict[str, Any]
+    start: QueryOffset
     waits: bool  # whether there are messages, but too few for a micro-batch
     next_look: float  # when to look again without a watch, or after one more message of too few
     moment: float  # seconds to listen each time
@@ -56,7 +57,7 @@ class _Idle(NamedTuple):
 class _Quiet(NamedTuple):
     """The offset at which the query was found idle, and since when."""
 
-    start: dict[str, Any]
+    start: QueryOffset
     since: float
 
 
@@ -78,7 +79,7 @@ class Idling:
         self._watch_off_until = 0.0
         self._logged = False  # whether the missing watch was logged
 
-    def begin(self, start: dict[str, Any], took: float, until: float, waits: bool) -> None:
+    def begin(self, start: QueryOffset, took: float, until: float, waits: bool) -> None:
         """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
 
         ``waits``: there are messages, but too few for a micro-batch; ``until`` is when the wait for more ends, by the
@@ -107,7 +108,7 @@ class Idling:
             return {}  # a work queue refuses our consumer, and an interest stream keeps messages for it
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
-    def wait_while_idle(self, start: dict[str, Any]) -> bool:
+    def wait_while_idle(self, start: QueryOffset) -> bool:
         """Wait a moment; return True if there is certainly nothing new, False if the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
@@ -193,16 +194,16 @@ class Idling:
         return consumers.limit is None or 2 * (consumers.used + wanted) <= consumers.limit
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Connection]:
-        """Lend a connection for a look: the watch's, if there is one that works."""
+    def connected(self) -> Iterator[JetStream]:
+        """Lend JetStream for a look: over the watch's connection, if there is one that works."""
         if self._watch is not None and not _works(self._watch.js.connection):
             self._give_up(UNSURE_FOR)
         if self._watch is None:
             with borrow(self._options.connection, waits=False) as connection:
-                yield connection
+                yield JetStream(connection, self._options.api_prefix)
             return
         try:
-            yield self._watch.js.connection
+            yield self._watch.js
         except BaseException:
             self._give_up(UNSURE_FOR)
             raise

@@ -86,14 +86,14 @@ def end_lost(info: StreamInfo, wanted: int) -> Loss:
     return Loss(conditions.END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
 
 
-def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, planned: bool = False) -> Loss:
+def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, replayed: bool = False) -> Loss:
     """Return the loss of a stream's end; messages from ``first`` on were stored after all that the query has read.
 
-    ``planned`` tells that the query was about to read the lost messages again, in a micro-batch that was begun before.
+    ``replayed`` tells that the query was about to read the lost messages again, in a micro-batch that was begun before.
     """
     if (seen := begin.fingerprint) is None:
         return end_lost(info, begin.next)
-    before = "a micro-batch that was begun reaches up to" if planned else "the query had read it up to"
+    before = "a micro-batch that was begun reaches up to" if replayed else "the query had read it up to"
     there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
     if first <= info.last_sequence:
         there = f"and what it has from sequence {first} on was stored later"

@@ -57,7 +57,7 @@ class SeveralRanges(Partition):
     limit: int | None = None
 
 
-def planned(
+def ranges_between(
     start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
 ) -> list[StreamRange]:
     """Return the ranges that a micro-batch reads.

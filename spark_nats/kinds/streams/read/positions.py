@@ -134,15 +134,21 @@ QueryOffset = dict[str, OffsetEntry]
 """The offset of a query: one entry for each stream."""
 
 
-def to_json(offset: QueryOffset, filters: Sequence[str] = (), start: Mapping[str, Any] = {}) -> dict[str, Any]:
+def to_json(
+    offset: QueryOffset,
+    filters: Sequence[str] = (),
+    start: Mapping[str, Any] = {},
+    begin: Mapping[str, OffsetEntry] = {},
+) -> dict[str, Any]:
     """Return the JSON of an offset. The order of streams is fixed, because Spark compares offsets as text.
 
     Args:
         offset: the offset.
         filters: those under which the query reads. They are noted in entries; of many streams, in one of them.
         start: JSON of the offset from which the query advances. Its notes stay where a stream has nothing new.
+        begin: the offset in ``start``.
     """
-    begin, found = from_json(start), dict[str, Any]()
+    found = dict[str, Any]()
     note = list(filters) if sum(map(len, filters)) <= _MAX_NOTED else []
     is_short = len(offset) >= SHORT_FROM
     for name in sorted(offset):
@@ -172,6 +178,17 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         return {name: OffsetEntry.from_json(entry) for name, entry in document.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise NatsError(OFFSET_OF_ANOTHER(offset=printable(repr(document)), reason=error)) from None
+
+
+def noted_subjects(offset: Mapping[str, Any], filters: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return under which subjects the streams of an offset were read, if it notes others than the query's now.
+
+    In an offset of many streams, one entry notes them for those that have short ones.
+    """
+    found = {name: tuple(entry[SUBJECTS]) for name, entry in offset.items() if SUBJECTS in entry}
+    found = {name: read for name, read in found.items() if sorted(read) != sorted(filters)}
+    others = next(iter(found.values()), ())
+    return {name: found.get(name, others) for name, entry in offset.items() if name in found or isinstance(entry, str)}
 
 
 def refuse_later(document: Mapping[str, Any], unknown: Set[str]) -> None:

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVarTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats import clock
 from spark_nats.client.pool import borrow
-from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import ConditionText
-from spark_nats.errors import NatsError, StreamNotFoundError
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read import bounds, offsets
-from spark_nats.kinds.streams.read.advance import Limits
+from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
-from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.pace import TriggerPacing
 from spark_nats.kinds.streams.read.planning import (
     SeveralRanges,
     StreamRange,
@@ -39,12 +32,11 @@ from spark_nats.kinds.streams.read.planning import (
     for_retention,
     mark_small_partitions,
     packed,
-    planned,
     without_payloads,
 )
-from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.positions import QueryOffset, from_json, noted_subjects, to_json
+from spark_nats.kinds.streams.read.query import StreamingQuery
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
-from spark_nats.kinds.streams.read.subjects import noted_subjects
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.kinds.task import BatchReader, TaskReader, task, with_servers
 from spark_nats.logs import Reporter
@@ -54,7 +46,6 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvai
 
 logger = logging.getLogger(__name__)
 
-Given = TypeVarTuple("Given")
 PAYLOADS = {"payload", "value"}
 """The columns that need the payloads of messages."""
 _SHOWN = 5  # ranges that a log line names
@@ -71,10 +62,6 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         super().__init__(options, schema)
         self._traits = traits
 
-    def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange]:
-        cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return self._marked(cuts, memory)
-
     def _marked(
         self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
     ) -> list[StreamRange]:
@@ -82,9 +69,13 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         found = mark_small_partitions(ranges, memory.sizes, limit)
         return found if PAYLOADS & set(self._schema.names) else without_payloads(found, memory.large)
 
-    def _packed(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[StreamRange | SeveralRanges]:
+    def _partitions(
+        self, ranges: Sequence[StreamRange], memory: QueryMemory, apart: bool = False
+    ) -> Sequence[StreamRange | SeveralRanges]:
+        """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
-        return packed(self._cut(ranges, memory), fewest, most)
+        cuts = self._marked(cut(ranges, fewest, most), memory)
+        return cuts if apart else packed(cuts, fewest, most)
 
     def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read one partition.
@@ -176,8 +167,8 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
         remaining = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
         left = f", {remaining:,} left"
     sequences = sum(each.size for each in ranges)
-    planned = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
-    logger.info(planned.with_code)
+    said = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
+    logger.info(said.with_code)
 
 
 def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
@@ -199,124 +190,88 @@ class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRa
         with suggesting_names(js, self._options.streams):
             ranges = bounds.batch(Look(js, self._options, memory))
         if limit is None or not ranges:
-            partitions = self._packed(ranges, memory)
+            partitions = self._partitions(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
             return partitions
         return [SeveralRanges(tuple(self._marked(ranges, memory, limit)), limit)]
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams in micro-batches."""
+    """Reads streams in micro-batches: translates between Spark's JSON and a :class:`StreamingQuery`."""
 
     _keeps_consumers = True
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         super().__init__(options, schema, traits)
-        self._pace = TriggerPacing(options)
-        self._memory = QueryMemory(options, options.retries.timeout, traits)
-        self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
-        self._reach: QueryOffset | None = None  # how far the streams reached at the last look
-        self._idling = Idling(options, self._memory)
+        self._query = StreamingQuery(options, traits)
+        self._parsed: list[tuple[dict[str, Any], QueryOffset]] = []  # the last two offsets: Spark repeats them
         self._compared = False  # whether the checkpoint was read under the subjects that the query reads now
-        self._established = False  # whether the server has answered this query before
-        self._planned: dict[str, Any] | None = None  # end of the last micro-batch that was planned here
+        self._last_end: dict[str, Any] | None = None  # of the last micro-batch of this run
+
+    def _offset(self, document: dict[str, Any]) -> QueryOffset:
+        for known, offset in self._parsed:
+            if known == document:
+                return offset
+        found = from_json(document)
+        self._parsed = [*self._parsed[-1:], (document, found)]
+        return found
 
     @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
-        places = self._asking(bounds.starting)
-        return to_json({name: beginning_at(place) for name, place in places.items()}, self._options.filters)
+        return to_json(self._query.start(), self._options.filters)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options set."""
-        return self._pace.read_limit
+        return self._query.pace.read_limit
 
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._target = self._asking(bounds.now)
+        self._query.end_here()
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
-        if self._idling.wait_while_idle(start):
-            return start
-        begin, options = from_json(start), self._options
-        self._established = True  # the offset shows that a server has answered before
-        limits = Limits(self._target)
-        if not isinstance(limit, ReadAllAvailable):
-            limits = Limits(self._target, self._pace.min_new, options.max_offsets, options.max_bytes)
+        begin, filters = self._offset(start), self._options.filters
         if not self._compared:
-            if noted := noted_subjects(start, options.filters):
-                self._asking(offsets.compare_subjects, begin, noted)
+            if noted := noted_subjects(start, filters):
+                self._query.compare_subjects(begin, noted)
             self._compared = True
-        asked = clock.monotonic()
-        found = self._asking(offsets.latest, begin, limits)
-        if found.size:
-            self._pace.planned()
-        self._reach = found.reach
-        self._planned = end = start if found.end == begin else to_json(found.end, options.filters, start)
-        self._memory.expects_more = end != start
-        if end == start and self._target is None:
-            until = self._pace.waits_until if found.waits else math.inf
-            self._idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != begin)
-        return end
+        end = self._query.latest(begin, is_limited=not isinstance(limit, ReadAllAvailable))
+        self._last_end = start if end == begin else to_json(end, filters, start, begin)
+        return self._last_end
 
     def stop(self) -> None:
         """Delete the watch's consumers and close its connection, because the query has ended."""
-        self._idling.close()
+        self._query.idling.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the streams reach, None before the first look.
 
         The query's progress shows this beside the query's own offset.
         """
-        if self._reach is None:
+        if (reach := self._query.reach) is None:
             return None
         min_new = self._options.min_offsets
         more = {} if min_new is None else {"waits_for": min_new}
-        ends = {name: self._reach[name].end for name in sorted(self._reach)}
+        ends = {name: reach[name].end for name in sorted(reach)}
         return {name: {"created": end.created, "next": end.next, **more} for name, end in ends.items()}
 
     @errors_for_spark()
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
-        if self._memory.holds and offsets.unreleased(self._memory, position := from_json(end)):
-            self._asking(offsets.release, position)
+        if self._query.memory.holds:
+            self._query.release(self._offset(end))
 
     @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
-        begin, stop = from_json(start), from_json(end)
-        # After a restart, a replayed micro-batch is planned before any look. An empty one needs no consumers.
-        if start != end and not all(hold.begun for hold in self._memory.holds.values()):
-            self._established = True
-            self._asking(offsets.hold, begin)
-        rewritten: set[str] = set()
-        if end not in (start, self._planned):  # an earlier run of the query has planned it
-            self._established = True
-            rewritten = self._asking(offsets.rewritten, begin, stop)
-        retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
-        planning = planned(begin, stop, self._options.filters, rewritten)
-        ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
+        memory, replayed = self._query.memory, end not in (start, self._last_end)
+        whole = self._query.ranges(self._offset(start), self._offset(end), replayed)
+        retentions = {name: hold.retention for name, hold in memory.holds.items()}
+        ranges = [part for each in whole for part in for_retention(each, retentions.get(each.stream))]
         apart = any("from" in entry for entry in end.values())
-        partitions = self._cut(ranges, self._memory) if apart else self._packed(ranges, self._memory)
-        _log_plan("micro-batch", planning, len(partitions), self._reach)
+        partitions = self._partitions(ranges, memory, apart)
+        _log_plan("micro-batch", whole, len(partitions), self._query.reach)
         return with_servers(partitions, self._options.connection)
-
-    def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
-        """Ask the server, and wait while it cannot be reached."""
-
-        def once() -> Result:
-            with self._idling.connected() as connection:
-                js = JetStream(connection, self._options.api_prefix)
-                with suggesting_names(js, self._options.streams), self._traits.naming(js):
-                    with contextlib.suppress(StreamNotFoundError):
-                        return ask(Look(js, self._options, self._memory), *given)
-                    # A stream may have been deleted during the look. Another look handles it as missing from its start.
-                    return ask(Look(js, self._options, self._memory), *given)
-
-        what = f"reading {self._memory.selection}"
-        found = retrying(once, self._options.retries, what, established=self._established)
-        self._established = True
-        return found

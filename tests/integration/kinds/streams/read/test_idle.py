@@ -67,8 +67,8 @@ def watches(client: NatsPy, stream: str) -> list[str]:
 
 
 def listens(query: Query) -> bool:
-    watch = query.reader._idling._watch
-    return watch is not None and query.reader._idling._listening_for is query.reader._idling._idle
+    watch = query.reader._query.idling._watch
+    return watch is not None and query.reader._query.idling._listening_for is query.reader._query.idling._idle
 
 
 def sequences(query: Query, count: int) -> list[int]:
@@ -228,7 +228,7 @@ def test_a_watch_that_is_silent_is_not_relied_on(
         with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
             proxy.silent = Direction.TO_CLIENT
             client.store_empty(unique, 1)
-            wait_until(lambda: query.reader._idling.wait_while_idle(query.offset) is False)
+            wait_until(lambda: query.reader._query.idling.wait_while_idle(query.reader._offset(query.offset)) is False)
             proxy.silent = None
             assert sequences(query, 1) == [1]
 
@@ -247,7 +247,7 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         listen(query)  # with requests left for what is passed, for which heartbeats go on
         proxy.lost = b"$JS.ACK."
         client.store_empty(unique, 1, "a")
-        wait_until(lambda: query.reader._idling.wait_while_idle(query.offset) is False)
+        wait_until(lambda: query.reader._query.idling.wait_while_idle(query.reader._offset(query.offset)) is False)
         proxy.lost = None
         assert sequences(query, 1) == [52]
 
@@ -259,7 +259,7 @@ def test_the_silence_of_one_of_several_streams_is_noticed(
     monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
     streams = made(nats_py, f"{unique}_A", f"{unique}_B")
     with idle_query(nats_server, *streams) as query:
-        watch = query.reader._idling._watch
+        watch = query.reader._query.idling._watch
         watch.js.connection.send(b"UNSUB %d\r\n" % watch._arrived.sids[1])
         watch.js.connection.flush()
         nats_py.store_empty(streams[1], 1)
@@ -460,7 +460,7 @@ def test_a_query_that_consumes_has_no_second_consumer(
     for _ in range(10):
         assert query.micro_batch() == []
     assert len(nats_py.consumers(unique)) == 1  # the durable
-    assert query.reader._idling._watch is None
+    assert query.reader._query.idling._watch is None
 
 
 def store(client: NatsPy, stream: str) -> None:

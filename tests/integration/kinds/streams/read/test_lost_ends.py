@@ -436,7 +436,7 @@ def test_an_idle_query_asks_no_more_than_the_state_of_its_stream(
     assert query.micro_batch() == []  # the first look after the last micro-batch
     with nats_py.collect("$JS.API.STREAM.>") as asked:
         for _ in range(5):
-            query.reader._idling.forget()  # or it would only listen
+            query.reader._query.idling.forget()  # or it would only listen
             assert query.micro_batch() == []
         assert [message.subject for message in asked.wait(5, 60)] == [f"$JS.API.STREAM.INFO.{unique}"] * 5
 

@@ -8,11 +8,12 @@ from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, Uns
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.views import StreamView
 from spark_nats.kinds.queries import parse_read
-from spark_nats.kinds.streams.read import bounds, offsets
+from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.planning import planned
+from spark_nats.kinds.streams.read.planning import ranges_between
 from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.query import latest
 
 
 class Query:
@@ -34,10 +35,10 @@ class Query:
         return {name: beginning_at(place) for name, place in bounds.now(self._look()).items()}
 
     def latest(self, start, limit=None):
-        return offsets.latest(self._look(), start, Limits(max_offsets=limit)).end
+        return latest(self._look(), start, Limits(max_offsets=limit)).end
 
     def plan(self, start, end):
-        return [(each.start, each.end) for each in planned(start, end, self._options.filters)]
+        return [(each.start, each.end) for each in ranges_between(start, end, self._options.filters)]
 
 
 @pytest.fixture
@@ -254,7 +255,7 @@ def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(
     def trips(start, limits, **options):
         parsed = parse_read({"stream": ",".join(names), **options}, streaming=True)
         Counting.trips.clear()
-        found = offsets.latest(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
+        found = latest(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
         return found.end, list(Counting.trips)
 
     beginning, asked = trips({}, Limits())

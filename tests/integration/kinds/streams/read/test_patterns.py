@@ -462,7 +462,7 @@ def test_a_list_shows_which_of_many_streams_have_changed(
         def look() -> tuple[Found, int, int]:
             """What is new, and how often the look has asked for the list and for the state of a stream."""
             api.asked.clear()
-            reading.reader._idling.forget()
+            reading.reader._query.idling.forget()
             end = reading.reader.latestOffset(reading.offset, reading.reader.getDefaultReadLimit())
             lists, states = api.asked.count("STREAM.LIST"), api.count("STREAM.INFO")
             rows = read_partitions(
@@ -504,18 +504,18 @@ def test_many_streams_are_listed_less_often_once_nothing_has_come_for_a_while(
 
         def wait() -> float:
             """Look, and tell how long the query waits before it looks again."""
-            reading.reader._idling.forget()
+            reading.reader._query.idling.forget()
             assert reading.micro_batch() == []
-            waits = reading.reader._idling._idle
+            waits = reading.reader._query.idling._idle
             assert waits is not None
             return waits.next_look - clock.monotonic()
 
-        wait_until(lambda: wait() > 0 and reading.reader._memory.listed)
+        wait_until(lambda: wait() > 0 and reading.reader._query.memory.listed)
         assert wait() <= idling.MAX_WAIT
         monkeypatch.setattr(idling, "LISTS_RARELY", 0.0)
         assert wait() > idling.MAX_WAIT
         client.store_empty("S07", 1)
-        reading.reader._idling.forget()
+        reading.reader._query.idling.forget()
         assert found(reading.micro_batch()) == each("S07", 2, 2)
         monkeypatch.setattr(idling, "LISTS_RARELY", 60.0)
         assert wait() <= idling.MAX_WAIT

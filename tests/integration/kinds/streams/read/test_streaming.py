@@ -300,7 +300,7 @@ def test_a_source_that_reads_none_of_its_checkpoints_streams_says_from_where_it_
         end = query.offset
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
-                query.reader._idling.forget()  # or it would not look
+                query.reader._query.idling.forget()  # or it would not look
                 end = reader.latestOffset(query.offset, reader.getDefaultReadLimit())
         return end, [line for line in caplog.messages if "[NATS_CHECKPOINT_OF_OTHERS]" in line]
 

@@ -33,7 +33,7 @@ from spark_nats.kinds.streams.read.advance import (
     StreamFacts,
     advance,
 )
-from spark_nats.kinds.streams.read.planning import planned
+from spark_nats.kinds.streams.read.planning import ranges_between
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
 
 SECOND = 10**9
@@ -335,7 +335,7 @@ class Query:
                 self.named |= {(name, self.world[name].created, s) for s in bounds}
             else:
                 self.named |= {(name, created, 0) for created in re.findall(r"created at (C\d+)", loss.what)[:1]}
-        plan = planned(self.start, found.end, self.options.filters)
+        plan = ranges_between(self.start, found.end, self.options.filters)
         for each in plan:
             there = self.world[each.stream].matching(self.options.filters)
             self.read += [message.number for s, message in sorted(there.items()) if each.start <= s < each.end]
@@ -351,7 +351,7 @@ class Query:
         """What is planned from the log alone."""
         for line in self.log:
             start, end = (from_json(each) for each in json.loads(line))
-            yield planned(start, end, self.options.filters)
+            yield ranges_between(start, end, self.options.filters)
 
 
 EVENTS = st.tuples(

@@ -1,27 +1,134 @@
-"""The steps of a streaming query for its offsets: each function serves one call of Spark's.
+"""One run of a streaming query: what it remembers, and the steps that Spark asks of it, over offsets as values.
 
-A look finds facts (:mod:`.looks`), :mod:`.advance` decides from them, and this module acts.
+A look finds facts (:mod:`.looks`), :mod:`.advance` decides from them, and this module acts. Each step is a function of
+a look; :class:`StreamingQuery` makes the look, and waits while no server can be reached.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVarTuple
 
+from spark_nats import clock
+from spark_nats.client.retrying import Result, retrying
+from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import drive
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
+from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, advance
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
+from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.losses import Loss, history_lost, report
-from spark_nats.kinds.streams.read.positions import QueryOffset
-from spark_nats.kinds.streams.read.subjects import left_out
+from spark_nats.kinds.streams.read.planning import StreamRange, ranges_between
+from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at
+from spark_nats.kinds.streams.read.traits import Traits
+from spark_nats.kinds.task import TriggerPacing
 
 logger = logging.getLogger(__name__)
+
+Given = TypeVarTuple("Given")
+
+
+class StreamingQuery:
+    """One run of a streaming query.
+
+    Attributes:
+        memory: what it remembers of the streams between looks.
+        pace: when its micro-batches are due.
+        idling: waits while there is nothing new; lends the connection of each look.
+        reach: how far the streams reached at the last look; None before the first.
+    """
+
+    def __init__(self, options: ReadOptions, traits: Traits) -> None:
+        self._options = options
+        self.memory = QueryMemory(options, options.retries.timeout, traits)
+        self.pace = TriggerPacing(options)
+        self.idling = Idling(options, self.memory)
+        self.reach: QueryOffset | None = None
+        self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
+        self._established = False  # whether the server has answered this query before
+
+    def start(self) -> QueryOffset:
+        """Return where a new query begins."""
+        return {name: beginning_at(place) for name, place in self._asking(bounds.starting).items()}
+
+    def end_here(self) -> None:
+        """Note how far the streams reach now, where the query will end."""
+        self._target = self._asking(bounds.now)
+
+    def compare_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+        """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
+
+        Raises:
+            DataLossError: there is, and ``failOnDataLoss`` is set.
+            NatsError: a request failed.
+        """
+        self._established = True  # the offset shows that a server has answered before
+        self._asking(bounds.compare_subjects, start, noted)
+
+    def latest(self, start: QueryOffset, is_limited: bool) -> QueryOffset:
+        """Return where the next micro-batch ends, ``start`` if none is due; wait a moment if the query is idle there.
+
+        ``is_limited`` tells whether the options' limits count.
+        """
+        if self.idling.wait_while_idle(start):
+            return start
+        self._established = True
+        limits, options = Limits(self._target), self._options
+        if is_limited:
+            limits = Limits(self._target, self.pace.min_new, options.max_offsets, options.max_bytes)
+        asked = clock.monotonic()
+        found = self._asking(latest, start, limits)
+        if found.size:
+            self.pace.begin_wait()
+        self.reach = found.reach
+        self.memory.expects_more = found.end != start
+        if found.end == start and self._target is None:
+            until = self.pace.waits_until if found.waits else math.inf
+            self.idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != start)
+        return found.end
+
+    def ranges(self, start: QueryOffset, end: QueryOffset, replayed: bool) -> list[StreamRange]:
+        """Return what a micro-batch reads; an earlier run of the query has begun it if it is ``replayed``."""
+        # After a restart, a replayed micro-batch is planned before any look. An empty one needs no consumers.
+        if start != end and not all(each.begun for each in self.memory.holds.values()):
+            self._established = True
+            self._asking(hold, start)
+        rewritten_in: set[str] = set()
+        if replayed:
+            self._established = True
+            rewritten_in = self._asking(rewritten, start, end)
+        return ranges_between(start, end, self._options.filters, rewritten_in)
+
+    def release(self, end: QueryOffset) -> None:
+        """Release what is processed, if the query consumes."""
+        if unreleased(self.memory, end):
+            self._asking(release, end)
+
+    def _asking(self, step: Callable[[Look, *Given], Result], *given: *Given) -> Result:
+        """Take a step, and wait while the server cannot be reached."""
+        options, memory = self._options, self.memory
+
+        def once() -> Result:
+            with self.idling.connected() as js, suggesting_names(js, options.streams), memory.traits.naming(js):
+                with contextlib.suppress(StreamNotFoundError):
+                    return step(Look(js, options, memory), *given)
+                # A stream may have been deleted during the look. Another look handles it as missing from its start.
+                return step(Look(js, options, memory), *given)
+
+        found = retrying(once, options.retries, f"reading {memory.selection}", established=self._established)
+        self._established = True
+        return found
 
 
 def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
@@ -62,18 +169,6 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     memory.states = facts.infos
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found
-
-
-def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
-    """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
-
-    Raises:
-        DataLossError: there is, and ``failOnDataLoss`` is set.
-        NatsError: a request failed.
-    """
-    names = [name for name in look.memory.selection.names if name in noted and name in start]
-    for name, info in look.ask(names).infos.items():
-        report(left_out(look, info, start[name].end.next, noted[name]), look.options)
 
 
 def _warn_of_others(look: Look, facts: Facts) -> None:
@@ -143,6 +238,6 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
             look.believe_gone(facts, name)
         elif look.confirm(facts, name):  # not for a recreated stream: the tasks report that
             first = first_new(look.js, ends[name], stream.info)
-            report([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
+            report([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)
             found.add(name)
     return found

@@ -140,7 +140,7 @@ class RememberingReader(DataSourceStreamReader):
     def __init__(self, reader: DataSourceStreamReader) -> None:
         self._reader = reader
         self._initial: dict[str, Any] | None = None
-        self._planned: dict[str, Any] | None = None  # the end of the last planned micro-batch
+        self._last_end: dict[str, Any] | None = None  # the end of the last planned micro-batch
         self._warned = False
 
     def initialOffset(self) -> dict[str, Any]:
@@ -159,14 +159,14 @@ class RememberingReader(DataSourceStreamReader):
             else:
                 option, most = "maxBytesPerTrigger", limit.max_bytes
             logger.warning(ENDS_AFTER_LIMIT(option=option, limit=most, version=VERSION).with_code)
-        start = self._planned if self._planned is not None else self.initialOffset()
-        self._planned = self._reader.latestOffset(start, limit)
-        return self._planned
+        start = self._last_end if self._last_end is not None else self.initialOffset()
+        self._last_end = self._reader.latestOffset(start, limit)
+        return self._last_end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the partitions of a micro-batch; none for an empty range."""
-        if self._planned is None:
-            self._planned = end
+        if self._last_end is None:
+            self._last_end = end
         # An empty range is no micro-batch; Spark may next repeat the micro-batch before it.
         return self._reader.partitions(start, end) if start != end else []
 

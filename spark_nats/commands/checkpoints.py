@@ -65,8 +65,8 @@ def read_checkpoint(location: str) -> Checkpoint:
     if not planned:
         raise NatsError(conditions.NO_CHECKPOINT(location=files.location))
     batch = max(ended, default=-1)
-    under_way = files.planned(batch + 1) if batch + 1 in planned else None
-    known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
+    under_way = files.micro_batch(batch + 1) if batch + 1 in planned else None
+    known = {n: files.micro_batch(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
     sources = _sources([*known.values(), *([under_way] if under_way else [])])
     entries = {n: each.entries(sources) for n, each in known.items()}
     samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), files.ended(n)) for n, each in known.items()]
@@ -158,7 +158,7 @@ class _Files:
             listed = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{log}", allow_not_found=True))
         return {int(info.base_name) for info in listed if re.fullmatch("[0-9]{1,18}", info.base_name)}
 
-    def planned(self, number: int) -> Planned:
+    def micro_batch(self, number: int) -> Planned:
         """Return a micro-batch from the log of offsets."""
         lines = self._text(f"offsets/{number}").split("\n")
         try:

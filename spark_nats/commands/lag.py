@@ -45,8 +45,8 @@ def show(found: Found, console: Console) -> None:
     last = under_way = "none"
     if lag.batch >= 0:
         last = f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
-    if planned := checkpoint.next_planned:
-        under_way = f"micro-batch {lag.batch + 1}, since {seconds_shown(now - planned.timestamp())}"
+    if since := checkpoint.next_planned:
+        under_way = f"micro-batch {lag.batch + 1}, since {seconds_shown(now - since.timestamp())}"
     console.table((), [("query", lag.query), ("last ended", last), ("under way", under_way)])
     console.line()
     console.table(

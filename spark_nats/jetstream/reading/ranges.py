@@ -242,7 +242,7 @@ class RangeReader:
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
-            info, cursor = self._planned(js, cursor, None if moved is None else moved.info)
+            info, cursor = self._same_stream(js, cursor, None if moved is None else moved.info)
             if cursor.at_end:
                 consumer.close()
                 return None, cursor
@@ -273,7 +273,7 @@ class RangeReader:
 
     def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         stream, filters = self._range.stream, self._range.filters
-        info, cursor = self._planned(js, cursor)
+        info, cursor = self._same_stream(js, cursor)
         if cursor.at_end:
             return None, cursor
         if not info.allows_direct_gets:
@@ -296,7 +296,7 @@ class RangeReader:
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:
             return gets, cursor
         try:
-            _, cursor = self._planned(js, cursor)
+            _, cursor = self._same_stream(js, cursor)
         except BaseException as error:
             gets.close()
             if isinstance(error, PermissionsError):  # of either request; the other methods need the stream's state too
@@ -335,7 +335,7 @@ class RangeReader:
             cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
-    def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
+    def _same_stream(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._look(js, cursor, said)
         if self._is_another(js, info):
@@ -440,11 +440,11 @@ class RangeReader:
                 info, cursor = self._look(js, cursor)  # which may report the end as lost
                 if self._is_another(js, info):
                     raise Restart(_RECREATED)
-                planned = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
+                end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:
-                    met = judged(js, planned, info)
+                    met = judged(js, end, info)
                     if met is Judgement.TRUNCATED and not cursor.rewritten:
-                        self._view.confirm_lost(js, planned, info, stream)
+                        self._view.confirm_lost(js, end, info, stream)
             if met is not Judgement.INTACT and not cursor.rewritten:
                 cursor = replace(cursor, rewritten=True).lose(_rewritten(stream, sequence, time, last))
         if cursor.rewritten:
@@ -454,7 +454,7 @@ class RangeReader:
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
     """Return the text which says that the planned last message was replaced, and names the message that shows this."""
-    now, planned = text_of(time), text_of(last.time)
+    now, then = text_of(time), text_of(last.time)
     if sequence == last.sequence:
-        return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)
-    return conditions.RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=planned)
+        return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=then, time=now)
+    return conditions.RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=then)

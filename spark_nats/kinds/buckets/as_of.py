@@ -213,7 +213,7 @@ class SnapshotBuffer:
 
 def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
     """Return a reader of the entries with ``start <= revision < end``; a removed entry is no loss."""
-    revisions = Range(what.stream, what.planned.created, start, end, what.filters, removed=Removed.NO_LOSS)
+    revisions = Range(what.stream, what.end.created, start, end, what.filters, removed=Removed.NO_LOSS)
     return RangeReader(revisions, ReadMethod.HEADERS if what.headers_only else ReadMethod.CONSUMER, retries=retries)
 
 
@@ -281,7 +281,7 @@ class LatestReader:
 
     def _state(self, js: JetStream) -> StreamInfo:
         info = stream_info(js, self._what.stream)
-        self._what = replace(self._what, planned=of_stream(js, self._what.planned, info))
+        self._what = replace(self._what, end=of_stream(js, self._what.end, info))
         return info
 
     def _range(self, last: int) -> RangeReader:

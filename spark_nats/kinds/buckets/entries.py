@@ -116,13 +116,13 @@ class Entries:
 
     Attributes:
         bucket: name of the bucket.
-        planned: where its stream ended when the read was planned.
+        end: where its stream ended when the read was planned.
         keys: which keys, with wildcards; all when empty.
         headers_only: whether the server leaves the values out.
     """
 
     bucket: str
-    planned: Position
+    end: Position
     keys: tuple[str, ...] = ()
     headers_only: bool = False
 
@@ -155,8 +155,8 @@ class BucketReader:
     """
 
     def __init__(self, what: Entries, *, history: bool = False, retries: Retries | None = None) -> None:
-        self.created: str | None = what.planned.created
-        self._planned = what.planned
+        self.created: str | None = what.end.created
+        self._end = what.end
         self._stream = what.stream
         self._filters = what.filters
         self._history = history
@@ -276,8 +276,8 @@ class BucketReader:
             info = self._view.state(js, self._stream)
         except StreamNotFoundError:
             raise JetStreamError(conditions.DELETED_WHILE_READ(stream=self._stream)) from None
-        self._planned = of_stream(js, self._planned, info)
-        self.created = self._planned.created
+        self._end = of_stream(js, self._end, info)
+        self.created = self._end.created
         return info
 
     def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
@@ -318,14 +318,14 @@ class BucketReader:
         return [each for each in found if each in self._sought]
 
 
-def of_stream(js: JetStream, planned: Position, info: StreamInfo) -> Position:
+def of_stream(js: JetStream, end: Position, info: StreamInfo) -> Position:
     """Return a position as the stream now names it, or raise :class:`JetStreamError` where that is another stream."""
-    if info.created == planned.created:
-        return planned
-    if is_another(js, planned, info):
+    if info.created == end.created:
+        return end
+    if is_another(js, end, info):
         raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=info.name, created=info.created))
-    say_created_otherwise(planned, info)
-    return planned._replace(created=info.created)
+    say_created_otherwise(end, info)
+    return end._replace(created=info.created)
 
 
 def _has_replaced(names: Iterable[str]) -> bool:

@@ -33,17 +33,15 @@ lacks it, and after that earlier one the times rise         rewritten: sequences
    after M, so that nothing is left out whatever it is.
 4. More than :data:`SKEW` later than M, and than the latest time that was noted up to the position, if one was.
 
-The rows after "begins after M" need messages from the server: :func:`judge` returns the question to ask.
+The rows after "begins after M" need messages from the server: :func:`judge` asks for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Any
 
-from spark_nats.jetstream.messages import FirstSince, MessageAt, Question
+from spark_nats.jetstream.messages import Decision, FirstSince, MessageAt, lacking
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import nanoseconds_of
@@ -68,10 +66,8 @@ class Judgement(Enum):
         return self in (Judgement.TRUNCATED, Judgement.REWRITTEN, Judgement.MISSING)
 
 
-def judge(
-    position: Position, info: StreamInfo | None, answers: Mapping[Question[Any], Any] = {}
-) -> Judgement | MessageAt | FirstSince:
-    """Decide what has become of a stream, from its state (None if it does not exist), or return the question to ask."""
+def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
+    """Decide what has become of a stream, from its state (None if it does not exist)."""
     if info is None:
         return Judgement.MISSING
     seen = position.fingerprint
@@ -86,25 +82,18 @@ def judge(
         return Judgement.INTACT
     if seen.sequence < info.first_sequence:
         return Judgement.INTACT if _may_have_had(position, seen, info) else Judgement.RECREATED
-    at_it = MessageAt(info.name, seen.sequence)
-    if at_it not in answers:
-        return at_it
+    there = yield from lacking(MessageAt(info.name, seen.sequence))
     other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
-    there = answers[at_it]
     if there is not None and there.sequence == seen.sequence:
         return Judgement.INTACT if there.time == seen.time else other
     if not is_same:
         return Judgement.RECREATED
-    later = FirstSince(info.name, _latest(position, seen) + SKEW + 1, info.first_sequence, seen.sequence + 1)
-    if later not in answers:
-        return later
-    if answers[later] > seen.sequence:
+    since_then = FirstSince(info.name, _latest(position, seen) + SKEW + 1, info.first_sequence, seen.sequence + 1)
+    later = yield from lacking(since_then)
+    if later > seen.sequence:
         return Judgement.INTACT
-    earlier = MessageAt(info.name, answers[later])
-    if earlier not in answers:
-        return earlier
     # Sequences that are used again have times that rise to the stream's end. Where they fall, a clock was set back.
-    found = answers[earlier]
+    found = yield from lacking(MessageAt(info.name, later))
     since = [info.last_time or math.inf, there.time if there else math.inf]
     fall = found is not None and found.sequence <= seen.sequence and min(since) < found.time - SKEW
     return Judgement.INTACT if fall else Judgement.REWRITTEN

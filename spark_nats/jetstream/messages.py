@@ -7,7 +7,7 @@ What can be asked is a :class:`Question`, such as :class:`MessageAt`. :func:`ask
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -80,6 +80,11 @@ def together(parts: Mapping[Name, Decision[Result]]) -> Decision[dict[Name, Resu
     return results
 
 
+def lacking(question: Question[Answer]) -> Decision[Answer]:
+    """Return the answer to one question, a part of a decision."""
+    return (yield [question])[question]  # type: ignore[no-any-return]
+
+
 class Asked(Question[Answer]):
     """A question that is one request to the stream's leader."""
 
@@ -135,8 +140,29 @@ class FirstSince(Question[int]):
     end: int
 
 
-def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
-    """Ask questions in one round trip.
+def answers_to(js: JetStream, questions: Questions, disputed: Collection[str] = ()) -> dict[Question[Any], Any]:
+    """Return the answers to questions; those that are one request each share a round trip.
+
+    A leader that was paused may not know a message. So of the streams in ``disputed``, a message is believed to be
+    missing, or to be the last one, only when that is said again a moment later.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    asked = [each for each in questions if isinstance(each, Asked)]
+    found: dict[Question[Any], Any] = dict(zip(asked, ask(js, asked), strict=True))
+    places = [each for each in asked if isinstance(each, MessageAt) and each.stream in disputed]
+    doubted = [each for each in places if each.sequence is None or found[each] is None]
+    for place, again in zip(doubted, ask(js, doubted, later=MOMENT), strict=True):
+        found[place] = max(filter(None, (found[place], again)), default=None)
+    for each in questions:
+        if isinstance(each, FirstSince):
+            found[each] = first_sequence_since(js, each.stream, each.time, each.start, each.end)
+    return found
+
+
+def ask_each(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0) -> list[Any]:
+    """Ask questions in one round trip, after waiting for ``later`` seconds.
 
     Returns:
         For each what its ``read`` returns, None for a message that does not exist; or its error, also if none answers.
@@ -144,13 +170,15 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     Raises:
         NatsError: the connection failed, or an answer is invalid.
     """
+    if later and questions:
+        js.connection.wait(later)
     answers = js.request_all([each.request for each in questions]) if questions else []
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
-def ask(js: JetStream, questions: Sequence[Asked[Answer]]) -> list[Answer]:
+def ask(js: JetStream, questions: Sequence[Asked[Answer]], later: float = 0.0) -> list[Answer]:
     """Ask questions as :func:`ask_each` does, and raise the first error among the answers."""
-    found = ask_each(js, questions)
+    found = ask_each(js, questions, later)
     for each in found:
         if isinstance(each, NatsError):
             raise each
@@ -164,11 +192,6 @@ def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
         return answer if isinstance(answer, NatsError) else question.read(answer)
     except JetStreamError as error:
         return error
-
-
-def wait_a_moment(js: JetStream) -> None:
-    """Wait until a leader that was paused has heard that there is another one."""
-    js.connection.wait(MOMENT)
 
 
 def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
@@ -185,25 +208,29 @@ def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
 def next_sequence(
     js: JetStream, stream: str, start: int, filters: Sequence[str], is_doubtful: bool = False
 ) -> int | None:
-    """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none.
-
-    Where the leader ``is_doubtful``, as it may have been paused, it has to say again a moment later that there is none.
-    """
-    message = next_message(js, stream, start, filters, with_headers=False)
-    if message is None and is_doubtful:
-        wait_a_moment(js)
-        message = next_message(js, stream, start, filters, with_headers=False)
+    """Return the sequence of what :func:`next_message` returns."""
+    message = next_message(js, stream, start, filters, with_headers=False, is_doubtful=is_doubtful)
     return message.sequence if message else None
 
 
 def next_message(
-    js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True
+    js: JetStream,
+    stream: str,
+    start: int,
+    filters: Sequence[str],
+    with_headers: bool = True,
+    is_doubtful: bool = False,
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
 
-    Its headers are left out unless it is wanted ``with_headers``.
+    Its headers are left out unless it is wanted ``with_headers``. Where the leader ``is_doubtful``, as it may have been
+    paused, it has to say again a moment later that there is none.
     """
-    return min(filter(None, ask(js, [MessageAt(stream, start, each, with_headers) for each in filters])), default=None)
+    questions = [MessageAt(stream, start, each, with_headers) for each in filters]
+    found = min(filter(None, ask(js, questions)), default=None)
+    if found is None and is_doubtful:
+        found = min(filter(None, ask(js, questions, later=MOMENT)), default=None)
+    return found
 
 
 def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
@@ -220,14 +247,12 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
         any other sequence has to exist.
     """
     found = high = end
-    doubtful = bool(js.connection.info.cluster)
+    is_doubtful = bool(js.connection.info.cluster)
     while start < high:  # messages before ``start`` are earlier; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
-        message = next_message(js, stream, middle, (">",), with_headers=False)
-        if message is None and doubtful:
-            wait_a_moment(js)
-            doubtful = False
-        elif message is None or message.sequence >= high:
+        message = next_message(js, stream, middle, (">",), False, is_doubtful)
+        is_doubtful = is_doubtful and message is not None
+        if message is None or message.sequence >= high:
             high = middle
         elif message.time >= time:
             found, high = message.sequence, middle

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats import clock
@@ -25,13 +26,16 @@ from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
     MOMENT,
+    Answers,
     Asked,
-    FirstSince,
     MessageAt,
     Question,
+    Questions,
     StoredMessage,
+    answers_to,
     ask,
     ask_each,
+    drive,
     first_sequence_since,
 )
 from spark_nats.jetstream.positions import Fingerprint, Position
@@ -110,9 +114,8 @@ def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
     found: dict[str, StreamInfo | NatsError] = dict(answered)
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
     doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
-    if doubted:
-        js.connection.wait(CONFIRMATION if beyond else MOMENT)
-    for question, again in zip(doubted, ask_each(js, doubted), strict=True):
+    later = CONFIRMATION if beyond else MOMENT
+    for question, again in zip(doubted, ask_each(js, doubted, later), strict=True):
         first = answered[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
         if not (twice and knows_less and again.created == first.created):
@@ -121,26 +124,14 @@ def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
 
 
 def judged(
-    js: JetStream,
-    position: Position,
-    info: StreamInfo,
-    answers: Mapping[Question[Any], Any] = {},
-    look: Callable[[], StoredMessage | None] | None = None,
+    js: JetStream, position: Position, info: StreamInfo, ask: Callable[[Questions], Answers] | None = None
 ) -> Judgement:
-    """Return what has become of a stream, asking its leader for what the known answers lack.
-
-    ``look`` requests the message before the position; without it, the leader is asked for the message.
+    """Return what has become of a stream; ``ask`` answers what the decision lacks, or else the stream's leader does.
 
     Raises:
         NatsError: a request failed.
     """
-    known = dict(answers)
-    while not isinstance(found := judge(position, info, known), Judgement):
-        if isinstance(found, FirstSince):
-            known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
-        else:
-            known[found] = look() if look and found.sequence == position.last else ask(js, [found])[0]
-    return found
+    return drive(judge(position, info), ask or partial(answers_to, js))
 
 
 def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
@@ -311,13 +302,17 @@ class StreamView:
         Raises:
             NatsError: a request failed.
         """
-        found, is_known = judge(position, info, answers), MessageAt(info.name, position.last) in answers
-        if not isinstance(found, Judgement):
-            if not (is_known or is_due or info.created != position.created or self.doubts(js, info)):
-                return Judgement.INTACT
-            found = judged(js, position, info, answers)
-            if not is_known and found is Judgement.INTACT:
-                self.saw(js, info)
+        place, asked = MessageAt(info.name, position.last), list[Question[Any]]()
+
+        def ask(questions: Questions) -> Answers:
+            if not (asked or place in answers or is_due or info.created != position.created or self.doubts(js, info)):
+                return {place: StoredMessage(position.last, position.time or 0)}  # taken for unchanged
+            asked.extend(questions)
+            return answers_to(js, questions)
+
+        found = drive(judge(position, info), ask, answers)
+        if place in asked and found is Judgement.INTACT:
+            self.saw(js, info)
         if found is Judgement.INTACT and info.created != position.created and info.name not in self._renamed:
             self._renamed.add(info.name)
             say_created_otherwise(position, info)

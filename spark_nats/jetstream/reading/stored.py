@@ -20,7 +20,7 @@ from spark_nats.conditions.jetstream import IDS_NOT_SAID, IDS_NOT_SAID_NOW, IDS_
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.messages import StoredMessage
+from spark_nats.jetstream.messages import Answers, MessageAt, Questions, StoredMessage, answers_to
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.direct import are_available
 from spark_nats.jetstream.reading.judging import Removed
@@ -139,8 +139,13 @@ def history_of(js: JetStream, position: Position, info: StreamInfo) -> Judgement
 
     Where the message before the position was deleted, and the user may not request others, the stream counts as intact.
     """
+    place = MessageAt(info.name, position.last)
+
+    def ask(questions: Questions) -> Answers:
+        return {place: _message_at(js, info, position.last)} if place in questions else answers_to(js, questions)
+
     with contextlib.suppress(PermissionsError):
-        return judged(js, position, info, look=lambda: _message_at(js, info, position.last))
+        return judged(js, position, info, ask)
     return Judgement.INTACT
 
 

@@ -45,7 +45,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import MessageAt, ask, wait_a_moment
+from spark_nats.jetstream.messages import MOMENT, MessageAt, ask
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
@@ -273,7 +273,7 @@ class LatestReader:
                 raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MAX_PARTS))
             few = last - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
             if last < self._reached:  # from a leader that was stopped for some time and lags
-                wait_a_moment(js)
+                js.connection.wait(MOMENT)
             elif few and info.allows_direct_gets and are_available(js, self._what.stream):
                 yield from self._read_one_get(js, last)
             else:

@@ -15,7 +15,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, together
+from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, lacking, together
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
@@ -206,12 +206,12 @@ def _step(
         last, old = start.end.next - 1, start.end.created
         losses.append(Loss(STREAM_MADE_AGAIN(stream=info.name, sequence=last, old=old, created=info.created)))
     elif start:
-        since, gap, rest = start.end.next, GapOf(info.name), RestAfter(info.name)
+        since = start.end.next
         first = max(first, since)
-        if options.consume and (what := (yield [gap])[gap]) is not None:
+        if options.consume and (what := (yield from lacking(GapOf(info.name)))) is not None:
             losses.append(Loss(what))
         if judgement.is_doubtful:
-            first = (yield [rest])[rest]
+            first = yield from lacking(RestAfter(info.name))
             losses.append(history_lost(info, start.end, judgement, first))
     before = start.end.fingerprint if start and judgement is Judgement.INTACT else None
     noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
@@ -221,8 +221,7 @@ def _step(
     if start and judgement is Judgement.INTACT:
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not entry.size and options.filters and first <= info.last_sequence and not shared:
-            question = StateOf(info.name, again=first)
-            again = (yield [question])[question]
+            again = yield from lacking(StateOf(info.name, again=first))
             if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
         if unread < now.first_sequence and not shared and not has_only_skipped(start.end, now):

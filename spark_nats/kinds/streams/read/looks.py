@@ -23,7 +23,7 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import all_streams
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, ask, ask_each, wait_a_moment
+from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, answers_to, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
@@ -267,25 +267,12 @@ class Look:
     def answers(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
 
-        A leader that was paused may not know a message. So where a stream's leader has not heard from a follower
-        lately, a message is believed to be missing, or to be the last one, only when that is said again a moment later.
-
         Raises:
             NatsError: a request failed.
         """
-        together = [each for each in questions if isinstance(each, Asked)]
-        found: dict[Question[Any], Any] = dict(zip(together, ask(self.js, together), strict=True))
         infos, begins = facts.infos, facts.begins
-        doubted = [
-            each
-            for each in together
-            if isinstance(each, MessageAt) and (each.sequence is None or found[each] is None)
-            if each.stream in infos and not infos[each.stream].undisputed
-        ]
-        if doubted:
-            wait_a_moment(self.js)
-            for place, again in zip(doubted, ask(self.js, doubted), strict=True):
-                found[place] = max(filter(None, (found[place], again)), default=None)
+        disputed = [name for name, info in infos.items() if not info.undisputed]
+        found = answers_to(self.js, questions, disputed)
         for each in questions:
             match each:
                 case RestAfter(name):

@@ -79,14 +79,17 @@ class Stream:
 
     def judge(self, position: Position) -> Judgement:
         """What is judged from what a server would say of it."""
-        answers: dict[Question[Any], Any] = {}
-        while not isinstance(found := judge(position, self.info, answers), Judgement):
-            match found:
+
+        def ask(questions: Questions) -> Answers:
+            (question,) = questions
+            match question:
                 case MessageAt(_, int(sequence)):
-                    answers[found] = self.from_(sequence)
+                    return {question: self.from_(sequence)}
                 case FirstSince(_, time, _, end):
-                    answers[found] = self.since(time, end)
-        return found
+                    return {question: self.since(time, end)}
+            raise AssertionError(question)
+
+        return drive(judge(position, self.info), ask)
 
     def matching(self, filters: tuple[str, ...]) -> dict[int, Message]:
         return {s: each for s, each in self.messages.items() if not filters or each.subject in filters}

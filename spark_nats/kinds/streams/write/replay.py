@@ -82,9 +82,6 @@ class Deduplication:
         earlier: what is known of an earlier attempt; None where there was none.
         unsure: whether the micro-batch may have been begun before. An earlier run may have begun it with more
             partitions, even without beginning this partition.
-
-    Raises:
-        NatsError: rows need ids, and Spark does not say to which micro-batch they belong.
     """
 
     exact = False
@@ -93,8 +90,6 @@ class Deduplication:
     unsure = False
 
     def __init__(self, options: WriteOptions, task: WriteTask) -> None:
-        if options.gives_ids and not task.query:
-            raise NatsError(conditions.BATCH_UNKNOWN())
         self._options, self._task = options, task
         self.ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
 

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.conditions.queries import BATCH_WRITTEN, WRITES_NO_TABLE
-from spark_nats.errors import OptionError, PublishError
+from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.write.conditions import NOT_RUN
+from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
@@ -70,6 +70,9 @@ def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN)
 
 
 def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
+    if options.gives_ids and not task.query:
+        raise NatsError(BATCH_UNKNOWN())
+
     from spark_nats.kinds.streams.write.partitions import write_partition
 
     return write_partition(options, task, batches, sink)

@@ -14,6 +14,7 @@ from string import Formatter
 
 from spark_nats import conditions as package
 from spark_nats.conditions import Condition
+from spark_nats.options.hints import HINTS
 
 SPARK_NATS = Path(package.__file__).parents[1]
 PAGE = SPARK_NATS.parent / "docs" / "operating.md"
@@ -68,7 +69,11 @@ def _index(page: str) -> str:
 def _shown(condition: Condition) -> str:
     """Return what users of Spark see, with … for what is put in."""
     parts = (text + "…" * (name is not None) for text, name, *_ in Formatter().parse(condition.template))
-    return "; ".join(["".join(parts), *condition.hints]).replace("……", "…").replace("|", "\\|")
+    return (
+        "; ".join(["".join(parts), *(HINTS[topic] for topic in condition.topics)])
+        .replace("……", "…")
+        .replace("|", "\\|")
+    )
 
 
 if __name__ == "__main__":

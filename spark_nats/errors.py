@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from spark_nats.conditions import ConditionText, Hint, Transient, with_text
+from spark_nats.conditions import ConditionText, Topic, Transient
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
 
@@ -19,7 +19,6 @@ class NatsError(Exception):
     """The base class of every error of this package that users see.
 
     Attributes:
-        hints: options to check.
         transient: whether the error may pass without a repair.
 
     Args:
@@ -28,11 +27,9 @@ class NatsError(Exception):
     """
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
-        super().__init__(message)
-        self.hints: tuple[Hint, ...] = message.hints if isinstance(message, ConditionText) else ()
-        if transient is None:
-            transient = message.transient if isinstance(message, ConditionText) else Transient.NEVER
-        self.transient = transient
+        said = message if isinstance(message, ConditionText) else ConditionText(message)
+        super().__init__(said)
+        self.transient = said.transient if transient is None else transient
 
     def may_pass(self, *, established: bool) -> bool:
         """Return whether a retry may succeed; ``established`` is whether the same operation has succeeded before."""
@@ -41,12 +38,17 @@ class NatsError(Exception):
     @property
     def condition(self) -> str:
         """The code of the condition, as docs/operating.md lists it; empty for an error without a condition."""
-        return self.args[0].condition if isinstance(self.args[0], ConditionText) else ""
+        return cast(ConditionText, self.args[0]).condition
 
     @property
     def parameters(self) -> Mapping[str, object]:
         """The values in the sentence of the condition, by name; empty for an error without a condition."""
-        return self.args[0].parameters if isinstance(self.args[0], ConditionText) else {}
+        return cast(ConditionText, self.args[0]).parameters
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """What it is about, for who knows the options to check."""
+        return cast(ConditionText, self.args[0]).topics
 
     @property
     def __cause__(self) -> BaseException | None:
@@ -60,23 +62,18 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return a copy with another message; a condition in it replaces condition and hints, not ``transient``."""
+        """Return a copy with another message; a condition in it replaces condition and topics, not ``transient``."""
         error = copy.copy(self)
-        error.args = (with_text(self.args[0], message),)
-        if isinstance(message, ConditionText):
-            error.hints = message.hints
+        error.args = (self.args[0].reworded(message),)
         return error
 
     def with_code(self) -> Self:
         """Return a copy with the code before the sentence, as in Spark's errors; without a condition, itself."""
-        said = self.args[0]
-        return self.with_context(said.with_code).advising(*self.hints) if isinstance(said, ConditionText) else self
+        return self.with_context(self.args[0].with_code)
 
-    def advising(self, *hints: Hint) -> Self:
-        """Return a copy with these hints instead of its own."""
-        error = copy.copy(self)
-        error.hints = hints
-        return error
+    def about(self, *topics: Topic) -> Self:
+        """Return a copy with these topics instead of its own."""
+        return self.with_context(self.args[0].reworded(str(self), topics=topics))
 
 
 # Options and rows of the user

@@ -17,7 +17,7 @@ from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.client.transport import reason_of
-from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, NOBODY_LISTENS, REQUEST_TIMEOUT
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError, NoRespondersError
 from spark_nats.protocol.bytecolumns import lengths_of
@@ -270,13 +270,13 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     if len(failures) == len(refused) == 1:
         raise refused[0]
     transient = [error.transient if isinstance(error, NatsError) else Transient.ALWAYS for _, error in failures]
-    hints = [hint for _, error in failures if isinstance(error, NatsError) for hint in error.hints]
+    topics = [topic for _, error in failures if isinstance(error, NatsError) for topic in error.topics]
     kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
     raise kind(
         condition(failures="; ".join(_failure(server, error) for server, error in failures)),
         failures=[error for _, error in failures],
         transient=None if refused else max(transient),
-    ).advising(*(dict.fromkeys(hints) or [Hint.SERVERS]))
+    ).about(*(dict.fromkeys(topics) or [Topic.SERVERS]))
 
 
 def _failure(server: Server, error: Exception) -> str:

@@ -23,7 +23,7 @@ from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, check_certificate_taken, context_of
 from spark_nats.client.transport import Transport, reason_of
-from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions import client as conditions
 from spark_nats.errors import (
     AuthorizationError,
@@ -109,9 +109,9 @@ class Link:
         self._logged_in = True
 
     def _await_greeting(self, deadline: float) -> None:
-        doubt, hint = _DOUBT.format(port=self.server.port), Hint.TLS_FIRST
+        doubt, topic = _DOUBT.format(port=self.server.port), Topic.TLS_FIRST
         if self._opening:
-            doubt, hint = self._opening.doubt, self._opening.hint
+            doubt, topic = self._opening.doubt, self._opening.topic
         try:
             if self._receive_until(lambda: self._session.greeted, deadline):
                 return
@@ -121,7 +121,7 @@ class Link:
             if self._transport.encrypted:
                 raise
             failed = NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt))
-        raise failed.advising(hint)
+        raise failed.about(topic)
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
@@ -141,11 +141,11 @@ class Link:
             ) from None
         except OSError as error:
             check_certificate_taken(error, self.server)
-            hints = [Hint.TLS_FIRST] if tls.handshake_first else [self._opening.hint] if self._opening else []
+            topics = [Topic.TLS_FIRST] if tls.handshake_first else [self._opening.topic] if self._opening else []
             # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
-            transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
+            transient = Transient.ONCE_ESTABLISHED if topics else Transient.ALWAYS
             failed = NatsConnectionError(conditions.TLS_FAILED(reason=reason_of(error)), transient=transient)
-            raise failed.advising(*hints) from None
+            raise failed.about(*topics) from None
         except ValueError as error:
             raise NatsConnectionError(conditions.CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
         self._tls_decided = True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
 from spark_nats.client.transport import Transport
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 
 Reach = Callable[[Server, float, float], Transport | None]
 """Connects to a server, given a timeout in seconds and the deadline at its end; returns None to connect directly."""
@@ -24,7 +24,7 @@ class Opening(NamedTuple):
 
     start: Callable[[Transport, Server, float, float], None]  # puts a layer on a transport; the numbers are as above
     doubt: str  # what to ask when no INFO comes
-    hint: Hint  # what to check then, or when TLS fails
+    topic: Topic  # what it is about then, or when TLS fails
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, address_of, without_secrets
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
-from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
 from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError
 
@@ -220,7 +220,7 @@ class ProxyLayer(Layer):
     def _refused(self, reason: str, final: bool) -> NatsConnectionError:
         said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
         if final:
-            return NatsConnectionError(said).advising(Hint.PROXY)
+            return NatsConnectionError(said).about(Topic.PROXY)
         return NatsConnectionError(said, transient=Transient.ALWAYS)  # the proxy cannot reach the server now
 
     def receive(self, data: bytes | None) -> None:

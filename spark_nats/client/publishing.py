@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.client.pool import Lease
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
@@ -149,7 +149,7 @@ class CorePublisher:
         for part in self._parts:
             if (row := connection.find_too_large(part.payloads, part.headers)) is not None:
                 said = ROW_TOO_LARGE(row=first + row, most=connection.info.max_payload)
-                raise self._failed(InvalidRowError(said).advising(Hint.ROW)) from None
+                raise self._failed(InvalidRowError(said).about(Topic.ROW)) from None
             first += len(part.subjects)
 
     def _failed(self, error: NatsError) -> NatsError:

@@ -177,7 +177,7 @@ class WebSocketLayer(Layer):
         if status in _LOGIN:
             return AuthorizationError(reason)
         if status in UPSTREAM_FAILED:  # a gateway cannot reach the server
-            return NatsConnectionError(reason, transient=Transient.ALWAYS).advising()
+            return NatsConnectionError(reason, transient=Transient.ALWAYS).about()
         return NatsConnectionError(reason)
 
     def receive(self, data: bytes | None) -> None:

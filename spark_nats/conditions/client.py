@@ -1,38 +1,38 @@
 """The conditions of the client: connecting, logging in, and lost connections."""
 
-from spark_nats.conditions import Condition, Hint, Transient, passing
+from spark_nats.conditions import Condition, Topic, Transient, passing
 
 NO_SERVER = Condition("[NATS_NO_SERVER] no NATS server could be reached ({failures})")
 NO_LOGIN = Condition("[NATS_NO_LOGIN] no NATS server lets us in ({failures})", transient=Transient.ONCE_ESTABLISHED)
 CREDENTIALS_REFUSED = Condition(
     "[NATS_CREDENTIALS_REFUSED] {server} refused the credentials: {reason}",
-    Hint.CREDENTIALS,
+    Topic.CREDENTIALS,
     transient=Transient.ONCE_ESTABLISHED,
 )
-LOGIN_ENDED = passing("[NATS_LOGIN_ENDED] {server} has ended the login: {reason}", Hint.CREDENTIALS)
+LOGIN_ENDED = passing("[NATS_LOGIN_ENDED] {server} has ended the login: {reason}", Topic.CREDENTIALS)
 TLS_NOT_OFFERED = Condition(
-    "[NATS_TLS_NOT_OFFERED] does not offer TLS, but TLS is required; no credentials were sent", Hint.TLS
+    "[NATS_TLS_NOT_OFFERED] does not offer TLS, but TLS is required; no credentials were sent", Topic.TLS
 )
 CLIENT_CERTIFICATE_MISSING = Condition(
-    "[NATS_CLIENT_CERTIFICATE_MISSING] requires a client certificate", Hint.CLIENT_CERTIFICATE
+    "[NATS_CLIENT_CERTIFICATE_MISSING] requires a client certificate", Topic.CLIENT_CERTIFICATE
 )
 CLIENT_CERTIFICATE_REFUSED = Condition(
     "[NATS_CLIENT_CERTIFICATE_REFUSED] {server} refused the client's certificate: {reason}",
-    Hint.CLIENT_CERTIFICATE,
+    Topic.CLIENT_CERTIFICATE,
     transient=Transient.ONCE_ESTABLISHED,
 )
 CERTIFICATE_NOT_VERIFIED = Condition(
     "[NATS_CERTIFICATE_NOT_VERIFIED] the server's certificate cannot be verified for the name {name!r}: {reason}",
-    Hint.TRUST,
+    Topic.TRUST,
 )
 CERTIFICATE_NAME_INVALID = Condition(
-    "[NATS_CERTIFICATE_NAME_INVALID] no certificate can be for the name {name!r}: {reason}", Hint.TRUST
+    "[NATS_CERTIFICATE_NAME_INVALID] no certificate can be for the name {name!r}: {reason}", Topic.TRUST
 )
 TLS_FAILED = passing("[NATS_TLS_FAILED] the TLS handshake failed: {reason}")
 TLS_TIMEOUT = passing("[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s")
 PROXY_UNREACHABLE = passing("[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}")
 PROXY_REFUSED = Condition("[NATS_PROXY_REFUSED] the proxy {proxy} does not connect to it: {reason}")
-PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Hint.PROXY)
+PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Topic.PROXY)
 PROXY_TIMEOUT = passing("[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s")
 INFO_TIMEOUT = passing("[NATS_INFO_TIMEOUT] accepted the connection but sent no INFO in {timeout:g} s; {doubt}")
 CLOSED_BEFORE_INFO = Condition(
@@ -41,7 +41,7 @@ CLOSED_BEFORE_INFO = Condition(
 CONNECT_TIMEOUT = passing("[NATS_CONNECT_TIMEOUT] did not answer CONNECT in {timeout:g} s")
 NOTHING_TO_SIGN = Condition(
     "[NATS_NOTHING_TO_SIGN] the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
-    Hint.CREDENTIALS,
+    Topic.CREDENTIALS,
     transient=Transient.ONCE_ESTABLISHED,
 )
 NKEYS_NOT_INSTALLED = Condition(
@@ -51,12 +51,12 @@ NKEYS_NOT_INSTALLED = Condition(
 CLIENT_CERTIFICATE_INVALID = Condition(
     "[NATS_CLIENT_CERTIFICATE_INVALID] the client's certificate and key are not a pair of PEM files, or the key is "
     "encrypted: {reason}",
-    Hint.CLIENT_CERTIFICATE,
+    Topic.CLIENT_CERTIFICATE,
 )
 NO_AUTHORITIES = Condition("[NATS_NO_AUTHORITIES] the certificates to trust are empty")
-AUTHORITIES_INVALID = Condition("[NATS_AUTHORITIES_INVALID] the certificates to trust are not in PEM", Hint.TRUST)
+AUTHORITIES_INVALID = Condition("[NATS_AUTHORITIES_INVALID] the certificates to trust are not in PEM", Topic.TRUST)
 SEED_INVALID = Condition(
-    "[NATS_SEED_INVALID] the nkey seed is not that of a user, which begins with SU", Hint.CREDENTIALS
+    "[NATS_SEED_INVALID] the nkey seed is not that of a user, which begins with SU", Topic.CREDENTIALS
 )
 PERMISSION_MISSING = Condition("[NATS_PERMISSION_MISSING] {server} refused: {reason}; the user lacks this permission")
 NOBODY_LISTENS = Condition("[NATS_NOBODY_LISTENS] nobody listens on {subject} at {server}")

@@ -1,14 +1,14 @@
 """The conditions of streams, consumers and messages, and of the servers' answers."""
 
-from spark_nats.conditions import Condition, Hint, Transient, passing
+from spark_nats.conditions import Condition, Topic, Transient, passing
 
-STREAM_NOT_FOUND = Condition("[NATS_STREAM_NOT_FOUND] the stream {stream!r} does not exist", Hint.CREATE_STREAM)
+STREAM_NOT_FOUND = Condition("[NATS_STREAM_NOT_FOUND] the stream {stream!r} does not exist", Topic.MISSING_STREAM)
 STREAM_CANNOT_BE_MADE = Condition("[NATS_STREAM_CANNOT_BE_MADE] the stream {stream!r} cannot be created: {reason}")
-BUCKET_NOT_FOUND = Condition("[NATS_BUCKET_NOT_FOUND] the bucket {bucket!r} does not exist{hint}", Hint.CREATE_BUCKET)
+BUCKET_NOT_FOUND = Condition("[NATS_BUCKET_NOT_FOUND] the bucket {bucket!r} does not exist{hint}", Topic.MISSING_BUCKET)
 JETSTREAM_UNAVAILABLE = Condition(
     "[NATS_JETSTREAM_UNAVAILABLE] JetStream does not answer on {prefix} at {server}: it is not enabled there "
     "(nats-server -js), or its API has another prefix",
-    Hint.API_PREFIX,
+    Topic.API_PREFIX,
     transient=Transient.ONCE_ESTABLISHED,
 )
 API_ERROR = Condition("[NATS_API_ERROR] {request} failed: {reason} ({code}, {err_code})")
@@ -81,15 +81,15 @@ DURABLE_DELETED = Condition(
 DURABLE_TAKEN = Condition(
     "[NATS_DURABLE_TAKEN] another query, or another run of this one, has taken over {what}; this one ends, so that "
     "nothing is lost",
-    Hint.CONSUMER,
+    Topic.DURABLE,
 )
 DURABLE_NOT_OURS = Condition(
-    "[NATS_DURABLE_NOT_OURS] {what} exists and {problem}; delete it if nobody needs it", Hint.CONSUMER
+    "[NATS_DURABLE_NOT_OURS] {what} exists and {problem}; delete it if nobody needs it", Topic.DURABLE
 )
 DURABLE_PULLED = Condition(
     "[NATS_DURABLE_PULLED] somebody else pulls from {what}, which only holds messages for Spark, and takes them away; "
     "delete it, and make sure that only Spark uses it",
-    Hint.CONSUMER,
+    Topic.DURABLE,
 )
 QUEUE_HAS_CONSUMER = Condition(
     "[NATS_QUEUE_HAS_CONSUMER] {what} cannot be created: a work queue has one consumer for each subject, and "
@@ -128,13 +128,13 @@ DURABLE_WOULD_EXPIRE = Condition(
 PROGRESS_NEEDS_LIMITS = Condition(
     "[NATS_PROGRESS_NEEDS_LIMITS] stream {stream!r} has {retention} retention, where a consumer that only shows "
     "progress would hold messages, or keep others from them",
-    Hint.PROGRESS_CONSUMER,
+    Topic.PROGRESS,
 )
 PROGRESS_WOULD_EXPIRE = Condition(
     "[NATS_PROGRESS_WOULD_EXPIRE] stream {stream!r} deletes consumers from which nobody pulls (consumer_limits, "
     "inactive_threshold), and with them the one that is to show progress: remove that limit from the stream's "
     "configuration",
-    Hint.PROGRESS_CONSUMER,
+    Topic.PROGRESS,
 )
 SERVER_TOO_OLD = Condition(
     "[NATS_SERVER_TOO_OLD] {what} needs nats-server {wanted} or newer, but {server} is {version}; upgrade the servers"

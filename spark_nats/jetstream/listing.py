@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from spark_nats.conditions import ConditionText, Hint
+from spark_nats.conditions import ConditionText, Topic
 from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
@@ -181,14 +181,14 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
     try:
         yield
     except StreamNotFoundError as error:
-        if Hint.CREATE_STREAM not in error.hints:
+        if Topic.MISSING_STREAM not in error.topics:
             raise  # the error is already worded for its caller
         known: list[str] = []
         with contextlib.suppress(NatsError):
             known = stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
-            raise error.with_context(f"{error}; {_listed(missing, known)}").advising() from None
+            raise error.with_context(f"{error}; {_listed(missing, known)}").about() from None
         near = _nearest(missing, known, 0.8)
         raise error.with_context(f"{error}, but {near[0]!r} does") if near else error from None
 

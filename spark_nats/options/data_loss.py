@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from spark_nats.conditions import ConditionText, with_text
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions.queries import LOSS_ACCEPTED
 from spark_nats.errors import DataLossError
 
@@ -27,5 +27,5 @@ def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hi
         DataLossError: ``fail`` is True.
     """
     if fail:
-        raise DataLossError(with_text(what, f"{what}; {hint or f'{GO_ON} {rest}'}"))
+        raise DataLossError(what.reworded(f"{what}; {hint or f'{GO_ON} {rest}'}"))
     logger.warning(LOSS_ACCEPTED(loss=what, rest=rest).with_code)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spark_nats.client.options import Opening
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.conditions.websocket import WEBSOCKET_NOT_INSTALLED
 from spark_nats.errors import NatsError
 from spark_nats.options import values
@@ -26,7 +26,7 @@ class ByWebSocket:
             if error.name != "wsproto":
                 raise
             raise NatsError(WEBSOCKET_NOT_INSTALLED()) from None
-        return Opening(partial(start, self.headers), "does the WebSocket lead to a nats-server?", Hint.WEBSOCKET)
+        return Opening(partial(start, self.headers), "does the WebSocket lead to a nats-server?", Topic.WEBSOCKET)
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import spark_nats
+from spark_nats.conditions import Topic
 from spark_nats.kinds.queries import documented
+from spark_nats.options.hints import HINTS
 
 PACKAGE = Path(spark_nats.__file__).parent
 # Each room and what it may import of those before it. A module belongs to the narrowest room that its name begins with;
@@ -149,26 +150,31 @@ def test_the_lower_layers_know_no_spark():
 
 
 def files_below_options():
-    layers = ("errors", "protocol", "client", "jetstream")
-    return [path for path in PACKAGE.rglob("*.py") if room_of(module_of(path)).startswith(layers)]
+    """The ground floor, and the conditions that it uses."""
+    floors = ("errors", "protocol", "client", "jetstream")
+    files = [path for path in PACKAGE.rglob("*.py") if room_of(module_of(path)).startswith(floors)]
+    texts = {name for path in files for name in ours(path) if name.startswith("conditions.")}
+    assert texts == {"conditions.__init__", "conditions.client", "conditions.jetstream", "conditions.websocket"}
+    return [*files, *(PACKAGE / f"{name.replace('.', '/')}.py" for name in texts)]
 
 
 def test_below_the_options_none_is_named():
-    """What knows no options cannot tell its user to check one: that is said where Spark calls us."""
-    names = [each.option.name for each in documented().values() if not each.option.name.islower()]
-    named = re.compile(rf"\boptions? '|OptionError|\b({'|'.join(names)})\b")
+    """What knows no options cannot tell its user to check one: an error has a topic, and what hands it to Spark knows
+    the options."""
+    names = {each.option.name for each in documented().values() if not each.option.name.islower()}
+    named = re.compile(rf"\boptions? '|\b({'|'.join(names)})\b")
     for path in files_below_options():
-        if path.name != "errors.py":
-            assert not named.search(path.read_text()), path
-        for condition in conditions_in(path):
-            assert not named.search(condition.template), condition
+        assert not named.search(path.read_text()), path
+        assert path.name == "errors.py" or "OptionError" not in path.read_text(), path
 
 
-def conditions_in(path):
-    """The conditions that a file imports."""
-    for node in nodes(path):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("spark_nats.conditions."):
-            yield from (getattr(import_module(node.module), alias.name) for alias in node.names)
+def test_each_topic_has_options_to_check():
+    assert set(HINTS) == set(Topic)
+    names = {each.option.name for each in documented().values()}
+    for hint in HINTS.values():
+        options = re.findall(r"'(\w+)'", hint)
+        assert options
+        assert set(options) <= names
 
 
 # API subjects and reply subjects, header names, and what begins a line or a header block.

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from spark_nats import clock
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
@@ -59,7 +59,7 @@ class ProgressConsumers:
         if max_inactivity(info.config):
             raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
         if js.connection.info.is_older_than(2, 14):
-            raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)
+            raise too_old(js, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
         try:
             self._take(js, info)
         except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer
@@ -108,7 +108,7 @@ class ProgressConsumers:
                 why = conditions.DURABLE_NOT_OURS(
                     what=f"the consumer {self._name!r} of stream {info.name!r}", problem=problem
                 )
-                raise ConsumerConflictError(why).advising(Hint.PROGRESS_CONSUMER)
+                raise ConsumerConflictError(why).about(Topic.PROGRESS)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
             configure_durable(js, info.name, config, "update")
         self._stands[info.name] = info.created, 0

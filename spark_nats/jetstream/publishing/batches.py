@@ -23,7 +23,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions import ConditionText, Hint, with_text
+from spark_nats.conditions import ConditionText, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError, NatsTimeoutError, PublishError
@@ -175,7 +175,7 @@ class BatchPublisher:
             self._doubtful = self._committing
         if batch.ids is None:
             failed = PublishError(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
-            raise self._failed(failed).advising(Hint.MESSAGE_IDS)
+            raise self._failed(failed).about(Topic.MESSAGE_IDS)
 
     def _wait(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
@@ -249,7 +249,7 @@ class BatchPublisher:
             self._crosses = False
             return first
         said = conditions.BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
-        raise NatsTimeoutError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
+        raise NatsTimeoutError(said.reworded(f"{said}; {self._stranger}") if self._stranger else said)
 
     # When an answer is lost
 
@@ -269,7 +269,7 @@ class BatchPublisher:
         if self._doubtful is not None and batch.ids is None:
             failed = self._failed(error)
             if error.may_pass(established=True):
-                failed.hints = (*failed.hints, Hint.MESSAGE_IDS)
+                failed = failed.about(*failed.topics, Topic.MESSAGE_IDS)
             raise failed from None
         if clock.monotonic() - began > patience:
             raise self._failed(error) from None
@@ -419,7 +419,7 @@ class BatchPublisher:
         return error.with_context(f"{error}; {self._status()}")
 
     def _give_up(self, why: ConditionText) -> NoReturn:
-        raise PublishError(with_text(why, f"{why}; {self._status()}"))
+        raise PublishError(why.reworded(f"{why}; {self._status()}"))
 
     def _status(self) -> str:
         if self._doubtful is not None or self._committing is not None:

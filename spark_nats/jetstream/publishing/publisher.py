@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
@@ -266,5 +266,5 @@ class Publisher:
                 self._sender.take_out_too_large()
                 return
         if self._sender.flight.unstored and error.may_pass(established=True):
-            error.hints = (*error.hints, Hint.MESSAGE_IDS)
+            error = error.about(*error.topics, Topic.MESSAGE_IDS)
         raise error

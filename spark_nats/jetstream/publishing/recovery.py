@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions import ConditionText, Hint
+from spark_nats.conditions import ConditionText, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
@@ -137,7 +137,7 @@ class Recovery:
         pauses = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
         while not isinstance(info := self.state_if_known(js), StreamInfo):
             if isinstance(info, StreamNotFoundError):
-                raise PublishError(info.args[0]).advising(*info.hints)
+                raise PublishError(info.args[0])
             if clock.monotonic() > deadline:
                 raise PublishError(self.absence(info))
             js.connection.flush()
@@ -213,7 +213,7 @@ class Recovery:
             found = read_back(js, self.initial, info, since, trust)
         except PermissionsError as error:
             if self.is_strict:
-                raise PublishError(conditions.STORED_UNKNOWN(reason=error)).advising(*error.hints) from None
+                raise PublishError(conditions.STORED_UNKNOWN(reason=error)).about(*error.topics) from None
             found = StoredIds(byte_strings([]), "")
         left = [rows._replace(since=0.0, after=0) for rows in self._missing(found, parts)]  # as if never sent
         self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
@@ -411,7 +411,7 @@ class Recovery:
         )
         rows = f"{'' if exact else 'at most '}{most}"
         why = conditions.ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
-        raise PublishError(why).advising(*([] if all_ids else [Hint.MESSAGE_IDS]))
+        raise PublishError(why).about(*([] if all_ids else [Topic.MESSAGE_IDS]))
 
     # Why nothing is stored
 

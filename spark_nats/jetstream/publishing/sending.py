@@ -15,7 +15,7 @@ import numpy as np
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.conditions import Hint, with_text
+from spark_nats.conditions import Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, PublishError
@@ -155,7 +155,7 @@ class Sender:
                 rows, most = queue[i], connection.info.max_payload
                 if self.aside is None:
                     said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
-                    raise InvalidRowError(said).advising(Hint.ROW)
+                    raise InvalidRowError(said).about(Topic.ROW)
                 self.aside.take(rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}")
                 self.ledger.set_aside += 1
                 queue[i] = rows.take(np.arange(rows.size) != row)
@@ -274,7 +274,7 @@ class Sender:
         stream, refused, seconds = self.recovery.stream, failure.refused, failure.seconds
         if failure.why is decide.Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
-            raise PublishError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
+            raise PublishError(said.reworded(f"{said}; {self._stranger}") if self._stranger else said)
         if failure.why is decide.Failure.EVERY_ROW_REFUSED:
             raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
         if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
@@ -287,8 +287,8 @@ class Sender:
         more += f"; {self._stranger or self._elsewhere.said}" if self._elsewhere.heard else ""
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
-        hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
-        raise PublishError(with_text(said, f"{said}{more}")).advising(*hints)
+        topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
+        raise PublishError(said.reworded(f"{said}{more}")).about(*topics)
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""

@@ -1,6 +1,6 @@
 """The conditions of readers and writers of KV buckets."""
 
-from spark_nats.conditions import Condition, Hint, passing
+from spark_nats.conditions import Condition, Topic, passing
 
 NO_SUCH_REVISION = Condition(
     "[NATS_NO_SUCH_REVISION] option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}"
@@ -38,7 +38,7 @@ ENTRIES_EXPIRED = Condition(
 ENTRY_REFUSED = Condition("[NATS_ENTRY_REFUSED] row {row} was refused: {reason}")
 ENTRY_CONFLICTS = Condition(
     "[NATS_ENTRY_CONFLICTS] row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}",
-    Hint.ON_CONFLICT,
+    Topic.CONFLICT,
 )
 OPTION_NOT_FOR_BUCKETS = Condition(
     "[NATS_OPTION_NOT_FOR_BUCKETS] option '{option}' is not for KV buckets, and contradicts the option 'bucket'"

@@ -19,7 +19,7 @@ from spark_nats import clock
 from spark_nats.client import Credentials, TlsOptions, borrow, choosing, connect, parse_servers
 from spark_nats.client.host_cache import FACT_TTL
 from spark_nats.client.pool import leased
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -135,7 +135,7 @@ def test_a_certificate_that_cannot_be_used_is_what_to_look_at_and_not_the_server
 
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="are not in PEM") as raised:
         connect(options(url, tls=TlsOptions(ca="no certificate")))
-    assert raised.value.hints == (Hint.TRUST,)
+    assert raised.value.topics == (Topic.TRUST,)
 
 
 def test_servers_are_tried_until_one_lets_us_in():
@@ -463,7 +463,7 @@ def test_a_server_that_closes_after_tls_first_is_not_asked_for_tls_first_again(e
     first = TlsOptions(ca=encrypt.options.ca, handshake_first=True)
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="closed the connection") as raised:
         connect(options(url, tls=first))
-    assert Hint.TLS_FIRST not in raised.value.hints
+    assert Topic.TLS_FIRST not in raised.value.topics
 
 
 def test_a_client_whose_certificate_is_refused_in_the_handshake_is_told_so(encrypt):
@@ -481,7 +481,7 @@ def test_a_client_whose_certificate_is_refused_in_the_handshake_is_told_so(encry
         pytest.raises(AuthorizationError, match=r"refused the client's certificate: .*UNKNOWN_CA") as raised,
     ):
         connect(options(url, tls=TlsOptions(ca=encrypt.options.ca, certificate=stranger)))
-    assert raised.value.hints == (Hint.CLIENT_CERTIFICATE,)
+    assert raised.value.topics == (Topic.CLIENT_CERTIFICATE,)
 
 
 def test_one_tls_url_asks_for_tls_at_every_server():
@@ -682,7 +682,7 @@ def test_when_all_that_answer_refuse_it_is_a_refusal_that_names_each():
     assert text.count("refused the credentials: Authorization Violation") == 2
     for url in (one, two, f"nats://127.0.0.1:{port}"):
         assert text.count(url) == 1
-    assert Hint.CREDENTIALS in raised.value.hints
+    assert Topic.CREDENTIALS in raised.value.topics
 
 
 def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
@@ -691,7 +691,7 @@ def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
 
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does it expect TLS first") as raised:
         connect(options(url))
-    assert raised.value.hints == (Hint.TLS_FIRST,)
+    assert raised.value.topics == (Topic.TLS_FIRST,)
     assert not raised.value.may_pass(established=False)
     assert raised.value.may_pass(established=True)
 

@@ -11,7 +11,7 @@ import pytest
 from spark_nats.client import retrying as module
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import MAX_WAIT, Retries, retrying
-from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions import Topic, Transient
 from spark_nats.errors import (
     AuthorizationError,
     JetStreamError,
@@ -107,11 +107,11 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so(monkeyp
     monkeypatch.setattr(module.clock, "sleep", pass_by)
     first, last = (
         NatsTimeoutError("first", transient=ALWAYS),
-        NatsConnectionError("last", failures=[OSError()], transient=ALWAYS).advising(Hint.SERVERS),
+        NatsConnectionError("last", failures=[OSError()], transient=ALWAYS).about(Topic.SERVERS),
     )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 60 s$") as raised:
         tried(Action(first, *[last] * 1000))
-    assert raised.value.hints == (Hint.SERVERS,)
+    assert raised.value.topics == (Topic.SERVERS,)
     assert now[0] == pytest.approx(1060.0)
 
 

@@ -5,13 +5,13 @@ import traceback
 
 import pytest
 
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import AuthorizationError, NatsError
 from spark_nats.options.hints import errors_for_spark
 
 
 def refuse():
-    raise AuthorizationError("the server refused").advising(Hint.CREDENTIALS)
+    raise AuthorizationError("the server refused").about(Topic.CREDENTIALS)
 
 
 @errors_for_spark()

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.conditions_page import SPARK_NATS, conditions
 from spark_nats.client import connect
-from spark_nats.conditions import Hint, Transient
+from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import CONNECTION_BROKE, CREDENTIALS_REFUSED
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import AuthorizationError, NatsConnectionError
@@ -65,14 +65,14 @@ def test_the_reasons_are_about_conditions() -> None:
     assert set(EXPECTED) <= set(ALL)
 
 
-@pytest.mark.parametrize("hints", [[], [Hint.TLS], [Hint.WEBSOCKET], list(Hint)])
+@pytest.mark.parametrize("topics", [[], [Topic.TLS], [Topic.WEBSOCKET], list(Topic)])
 @pytest.mark.parametrize(
     "said", [CONNECTION_BROKE(server="S", reason="R"), CREDENTIALS_REFUSED(server="S", reason="R")], ids=str
 )
-def test_advice_does_not_decide_whether_a_query_survives(said: str, hints: list[Hint]) -> None:
-    error = NatsConnectionError(said).advising(*hints)
+def test_advice_does_not_decide_whether_a_query_survives(said: str, topics: list[Topic]) -> None:
+    error = NatsConnectionError(said).about(*topics)
     assert error.transient is NatsConnectionError(said).transient
-    assert error.advising(Hint.PROXY).transient is error.transient
+    assert error.about(Topic.PROXY).transient is error.transient
 
 
 def test_other_words_do_not_decide_it_either() -> None:
@@ -123,13 +123,13 @@ def test_an_error_of_the_server_passes_by_its_kind(kind: ErrorKind) -> None:
     assert kind.is_transient is (kind in (ErrorKind.LIMITED, ErrorKind.OVERLOADED, ErrorKind.FATAL))
 
 
-def test_nobody_reads_hints_to_decide_what_to_do() -> None:
+def test_nobody_reads_topics_to_decide_what_to_do() -> None:
     """Who reads them puts them into a sentence, or gives others."""
     readers = {
         path.relative_to(SPARK_NATS).as_posix()
         for path in SPARK_NATS.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "hints" and isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Attribute) and node.attr == "topics" and isinstance(node.ctx, ast.Load)
     }
     assert not [each for each in readers if each.startswith("client/") and each != "client/connection.py"]
 

@@ -57,7 +57,7 @@ class Together(RowWriter):
         if not count:
             return Counts()
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        rows = checker.check(whole, 0, BATCH_HEADER_BYTES, hints=())
+        rows = checker.check(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
         if fence is not None and fence.is_due(self._lease.connection):
             self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))

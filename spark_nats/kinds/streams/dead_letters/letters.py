@@ -24,7 +24,7 @@ import pyarrow as pa
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
@@ -303,8 +303,7 @@ class DeadLetters(RowWriter):
         except NatsError as error:
             failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # No option creates a dead-letter stream.
-            failed.hints = tuple(hint for hint in error.hints if hint is not Hint.CREATE_STREAM)
-            raise failed from None
+            raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
 
     def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError
 from spark_nats.jetstream.publishing.sending import MAX_PAYLOAD, too_large
 from spark_nats.jetstream.streams import StreamInfo
@@ -158,7 +158,7 @@ class RowChecker:
             self.max_size, self.whose_limit = self._max_message_size, whose
 
     def check(
-        self, batch: pa.RecordBatch, first_row: int, added: int = 0, hints: Sequence[Hint] = (Hint.ROW,)
+        self, batch: pa.RecordBatch, first_row: int, added: int = 0, topics: Sequence[Topic] = (Topic.ROW,)
     ) -> CheckedRows:
         """Return the batch's columns as they are published.
 
@@ -166,7 +166,7 @@ class RowChecker:
             batch: the rows.
             first_row: number of the batch's first row in the task, for errors.
             added: how many bytes are added to the headers of each row later.
-            hints: the options to check if a row cannot be sent.
+            topics: what the error is about if a row cannot be sent.
 
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
@@ -179,7 +179,7 @@ class RowChecker:
                 self._refuse("payload", Violation(large, lambda row: self.too_large(rows, row, added)), size)
         except BrokenRuleError as broken:
             row = broken.violation.row
-            raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
+            raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, topics) from None
         return rows
 
     def too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
@@ -397,12 +397,10 @@ class BrokenRuleError(Exception):
         return f"column '{self.column}' {self.rule(row)}"
 
 
-def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
+def _invalid(row: int, column: str, rule: str, sent: int, topics: Sequence[Topic] = ()) -> InvalidRowError:
     """Return the error for a row that cannot be sent; ``sent`` is how many rows of the task precede its batch."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
-    return InvalidRowError(conditions.ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(
-        *hints
-    )
+    return InvalidRowError(conditions.ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).about(*topics)
 
 
 def has_counters(stream: StreamInfo) -> bool:

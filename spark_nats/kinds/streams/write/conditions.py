@@ -1,6 +1,6 @@
 """Errors, warnings and log lines of the writers of streams, buckets and core NATS."""
 
-from spark_nats.conditions import Condition, Hint
+from spark_nats.conditions import Condition, Topic
 
 FOREACH_IS_NOT_EXACT = Condition(
     "[NATS_FOREACH_IS_NOT_EXACT] option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not "
@@ -36,12 +36,12 @@ ROW_CANNOT_BE_SENT = Condition(
 STATE_BUCKET_UNUSABLE = Condition(
     "[NATS_STATE_BUCKET_UNUSABLE] the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: "
     "{reason}",
-    Hint.STATE_BUCKET,
+    Topic.STATE_BUCKET,
 )
 CANNOT_READ_BACK = Condition(
     "[NATS_CANNOT_READ_BACK] if a task were tried again, its stored rows could not be read back from stream "
     "{stream!r}: {reason}",
-    Hint.READ_BACK,
+    Topic.READING_BACK,
 )
 NOTE_INVALID = Condition(
     "[NATS_NOTE_INVALID] the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another "

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.conditions import ConditionText, Hint
+from spark_nats.conditions import ConditionText, Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
@@ -160,8 +160,8 @@ class RowWriter:
         try:
             counts = self._write_rows(publisher, checker, self._fenced(publisher, batches))
         except PublishError as error:
-            if Hint.SUBJECT in error.hints and self._options.subject is None:  # no option is to be corrected
-                raise error.advising(Hint.ROW) from None
+            if Topic.SUBJECT in error.topics and self._options.subject is None:  # no option is to be corrected
+                raise error.about(Topic.ROW) from None
             raise
         if publisher.skipped and self._sink.skipped:
             logger.warning(self._sink.skipped(publisher.skipped, counts.rows).with_code)

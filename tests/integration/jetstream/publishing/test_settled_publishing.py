@@ -26,7 +26,7 @@ from spark_nats.client import connect
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
@@ -141,7 +141,7 @@ def test_rows_without_ids_are_not_sent_again_and_the_error_counts_them(proxied: 
         assert "of this task's rows 10 were stored and 5 were sent and not answered (they may be stored)" in str(
             raised.value
         )
-        assert raised.value.hints == (Hint.MESSAGE_IDS,)
+        assert raised.value.topics == (Topic.MESSAGE_IDS,)
 
 
 def test_rows_without_ids_go_on_when_none_was_in_flight(server_factory: ServerFactory) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from spark_nats import clock
 from spark_nats.client.pool import leased
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import acknowledged, decide, flight, recovery
@@ -422,7 +422,7 @@ def test_rows_that_are_lost_while_others_are_stored_are_an_error_that_counts_the
     assert 500 < int(stored[1]) <= 1500  # by the chunks in which answers came
     assert ("the next attempt of the task" in said) is with_ids
     assert ("they have no message ids" in said) is not with_ids
-    assert raised.value.hints == (() if with_ids else (Hint.MESSAGE_IDS,))
+    assert raised.value.topics == (() if with_ids else (Topic.MESSAGE_IDS,))
 
 
 def test_rows_that_are_lost_behind_the_last_acknowledgement_are_noticed_at_the_end() -> None:

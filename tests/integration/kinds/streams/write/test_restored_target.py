@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_nats.conditions import Hint
+from spark_nats.conditions import Topic
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, NatsError, PublishError
 from spark_nats.jetstream import views
@@ -147,7 +147,7 @@ def test_rows_without_ids_that_are_lost_are_an_error_too(restorable: Restorable,
         publisher.drain()
     assert "has lost 4050 rows" in str(raised.value)
     assert "they have no message ids" in str(raised.value)
-    assert raised.value.hints == (Hint.MESSAGE_IDS,)
+    assert raised.value.topics == (Topic.MESSAGE_IDS,)
 
 
 @pytest.mark.parametrize("others", [0, 5000])

@@ -64,7 +64,7 @@ class NatsError(Exception):
     def with_context(self, message: str) -> Self:
         """Return a copy with another message; a condition in it replaces condition and topics, not ``transient``."""
         error = copy.copy(self)
-        error.args = (self.args[0].reworded(message),)
+        error.args = (self.args[0].with_text(message),)
         return error
 
     def with_code(self) -> Self:
@@ -73,7 +73,7 @@ class NatsError(Exception):
 
     def about(self, *topics: Topic) -> Self:
         """Return a copy with these topics instead of its own."""
-        return self.with_context(self.args[0].reworded(str(self), topics=topics))
+        return self.with_context(self.args[0].with_text(str(self), topics=topics))
 
 
 # Options and rows of the user

@@ -47,9 +47,9 @@ class ConditionText(str):
     def with_code(self) -> ConditionText:
         """The sentence with the code before it, in brackets; the same sentence without a code, or when it is there."""
         before = f"[{self.condition}] " if self.condition else ""
-        return self if self.startswith(before) else self.reworded(before + self)
+        return self if self.startswith(before) else self.with_text(before + self)
 
-    def reworded(self, text: str, **changes: object) -> ConditionText:
+    def with_text(self, text: str, **changes: object) -> ConditionText:
         """Return ``text`` with the condition of this one, unless it has its own, and with other attributes."""
         found = ConditionText(text)
         vars(found).update({**vars(text if isinstance(text, ConditionText) else self), **changes})

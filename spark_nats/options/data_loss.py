@@ -27,5 +27,5 @@ def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hi
         DataLossError: ``fail`` is True.
     """
     if fail:
-        raise DataLossError(what.reworded(f"{what}; {hint or f'{GO_ON} {rest}'}"))
+        raise DataLossError(what.with_text(f"{what}; {hint or f'{GO_ON} {rest}'}"))
     logger.warning(LOSS_ACCEPTED(loss=what, rest=rest).with_code)

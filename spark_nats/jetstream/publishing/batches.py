@@ -249,7 +249,7 @@ class BatchPublisher:
             self._crosses = False
             return first
         said = conditions.BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
-        raise NatsTimeoutError(said.reworded(f"{said}; {self._stranger}") if self._stranger else said)
+        raise NatsTimeoutError(said.with_text(f"{said}; {self._stranger}") if self._stranger else said)
 
     # When an answer is lost
 
@@ -419,7 +419,7 @@ class BatchPublisher:
         return error.with_context(f"{error}; {self._status()}")
 
     def _give_up(self, why: ConditionText) -> NoReturn:
-        raise PublishError(why.reworded(f"{why}; {self._status()}"))
+        raise PublishError(why.with_text(f"{why}; {self._status()}"))
 
     def _status(self) -> str:
         if self._doubtful is not None or self._committing is not None:

@@ -274,7 +274,7 @@ class Sender:
         stream, refused, seconds = self.recovery.stream, failure.refused, failure.seconds
         if failure.why is decide.Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
-            raise PublishError(said.reworded(f"{said}; {self._stranger}") if self._stranger else said)
+            raise PublishError(said.with_text(f"{said}; {self._stranger}") if self._stranger else said)
         if failure.why is decide.Failure.EVERY_ROW_REFUSED:
             raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
         if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
@@ -288,7 +288,7 @@ class Sender:
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
-        raise PublishError(said.reworded(f"{said}{more}")).about(*topics)
+        raise PublishError(said.with_text(f"{said}{more}")).about(*topics)
 
     def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""

@@ -10,17 +10,11 @@
 ===============  ==============================================================================
 """
 
-from spark_nats.kinds.buckets import BUCKETS
-from spark_nats.kinds.core import CORE
-from spark_nats.kinds.objects import OBJECTS
-from spark_nats.kinds.streams import STREAMS
-from spark_nats.kinds.tables import TABLES
-
-# A query is of the last kind that one of its options names and that it can read or write; else of core NATS.
-KINDS = (
-    CORE,
-    STREAMS,
-    BUCKETS,
-    OBJECTS,
-    TABLES,
-)
+KINDS = {
+    "core": "core:CORE",
+    "streams": "streams:STREAMS",
+    "buckets": "buckets:BUCKETS",
+    "objects": "objects:OBJECTS",
+    "tables": "tables:TABLES",
+}
+"""Where each kind is, as :func:`.kind.load` takes it."""

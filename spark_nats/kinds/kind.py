@@ -46,7 +46,9 @@ class Kind:
     """A kind of thing that a query can name.
 
     Attributes:
-        named_by: the options that name it. A query without any such option of any kind is about core NATS.
+        precedence: a query is of the kind of the highest precedence that one of its options names and that it can read
+            or write; else of the kind of the lowest, core NATS.
+        named_by: the options that name it.
         called: what error texts call such things, with " of " before it; empty for streams and tables.
         columns: returns what a row is, and its possible columns as DDL, for the values of the options that are set.
         default_columns: the columns when no schema is given, as DDL; all of them when empty.
@@ -57,6 +59,7 @@ class Kind:
         not_by_foreach: why :class:`~spark_nats.NatsForeachWriter` does not write it; None if it does.
     """
 
+    precedence: int
     named_by: tuple[str, ...]
     called: str
     columns: Callable[[Mapping[str, Any]], tuple[str, str]]

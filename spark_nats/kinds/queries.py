@@ -15,7 +15,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions.queries import NOTHING_TO_READ, NOWHERE_TO_WRITE, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.kinds import KINDS
-from spark_nats.kinds.kind import Kind, Operation
+from spark_nats.kinds.kind import Kind, Operation, load
 from spark_nats.options import settings
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.nearest import VIEW
@@ -24,6 +24,12 @@ from spark_nats.options.query import Query
 from spark_nats.options.settings import Settings
 
 Given = Mapping[str, str] | Settings
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """Return all kinds, that of the lowest precedence first."""
+    return tuple(sorted(map(load, KINDS.values()), key=lambda kind: kind.precedence))
 
 
 class Documented(NamedTuple):
@@ -40,7 +46,7 @@ def documented() -> dict[str, Documented]:
     found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
     for row in Connecting.options.values():
         found[row.name] = [(row, None, writing, True) for writing in (False, True)]
-    for kind in (*KINDS[1:], KINDS[0]):
+    for kind in (*kinds()[1:], kinds()[0]):
         for writing, streaming in MODES:
             if use := kind.operation(writing, streaming):
                 for row in use.options.options.values():
@@ -94,8 +100,8 @@ def parse(options: Given) -> Settings:
 
 def kind_of(given: Settings, writing: bool) -> Kind:
     """Return the kind of a query."""
-    kinds = (kind for kind in reversed(KINDS) if kind.names(writing, False) & set(kind.named_by) & set(given.given))
-    return next(kinds, KINDS[0])
+    named = [kind for kind in kinds() if kind.names(writing, False) & set(kind.named_by) & set(given.given)]
+    return (kinds()[0], *named)[-1]
 
 
 def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Operation, Query]:
@@ -105,7 +111,7 @@ def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Opera
         OptionError: an option does not apply or is missing, or two options contradict each other.
     """
     kind = kind_of(given, writing)
-    if kind is KINDS[0] and not writing and "subject" not in given.given:
+    if kind is kinds()[0] and not writing and "subject" not in given.given:
         hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
         raise OptionError(NOTHING_TO_READ(hint=hint))
     use = kind.operation(writing, streaming)
@@ -132,13 +138,13 @@ def misplaced_option(name: str, kind: Kind, writing: bool, streaming: bool) -> C
     """Return why an option cannot be set in a query; None when it can."""
     if name in kind.names(writing, streaming):
         return None
-    has = [each for each in KINDS if name in each.names(writing, True) | each.names(writing, False)]
+    has = [each for each in kinds() if name in each.names(writing, True) | each.names(writing, False)]
     if not has:
         return OPTION_FOR_OTHERS(option=name, doing="reading" if writing else "writing")
     if kind in has:
         modes = _WRITES if writing else _READS
         return OPTION_FOR_OTHER_MODE(option=name, wanted=modes[not streaming] + kind.called, found=modes[streaming])
-    if KINDS.index(has[0]) > KINDS.index(kind):
+    if has[0].precedence > kind.precedence:
         return has[0].needed(name, writing)
     return kind.unsuited(name, writing)
 

@@ -20,7 +20,8 @@ class Annex(NamedTuple):
     """Something that can be taken away."""
 
     paths: tuple[str, ...]  # its files and folders
-    registration: dict[str, str]  # by file, words of the lines that are taken away, and with a comma those of a list
+    # By file, words of the lines that are taken away, and with a comma those of a list; or what becomes of words.
+    registration: dict[str, str | dict[str, str]]
     options: dict[str, str]  # some that only it has, and what makes them a query
 
 
@@ -29,12 +30,24 @@ ANNEXES = {
     "tables": Annex(("kinds/tables",), {"kinds/__init__.py": "TABLES"}, {"table": "streams"}),
     "as_of": Annex(
         ("kinds/buckets/as_of.py", "kinds/buckets/as_of_options.py"),
-        {"kinds/buckets/__init__.py": "as_of replace"},
+        {
+            "kinds/buckets/__init__.py": {
+                "buckets.as_of_options import MomentReadOptions": "buckets.options import BucketReadOptions",
+                "MomentReadOptions, ": "BucketReadOptions, ",
+                "buckets.as_of:reader": "buckets.read:NatsBucketReader",
+            }
+        },
         {"bucket": "B", "asOf": "latest"},
     ),
     "the progress consumer": Annex(
         ("kinds/streams/progress.py", "jetstream/consuming/progress.py"),
-        {"kinds/streams/__init__.py": "progress replace"},
+        {
+            "kinds/streams/__init__.py": {
+                "from spark_nats.kinds.streams.progress import ShownReadOptions\n": "",
+                "ShownReadOptions, ": "ReadOptions, ",
+                "streams.progress:stream_reader": "streams.read.readers:NatsStreamReader",
+            }
+        },
         {"stream": "S", "progressConsumer": "P"},
     ),
     "proxies": Annex(
@@ -111,6 +124,12 @@ def package(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         shutil.rmtree(root / path) if (root / path).is_dir() else (root / path).unlink()
     for file, words in annex.registration.items():
         text = (root / file).read_text()
+        if isinstance(words, dict):
+            for ours, other in words.items():
+                assert text.count(ours) == 1, "it is registered in one place"
+                text = text.replace(ours, other)
+            (root / file).write_text(text)
+            continue
         for word in re.findall(r"\S+,", words):
             assert text.count(f"{word} ") == 1, "it is a word of one list"
             text = text.replace(f"{word} ", "")

@@ -63,7 +63,7 @@ ROOMS = {
     "kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
     "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.task "
     "kinds.preparing kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
-    "kinds.__init__": "kinds.streams kinds.tables kinds.core kinds.buckets kinds.objects",
+    "kinds.__init__": "",
     "kinds.queries": "conditions errors options kinds.kind kinds.__init__",
     "kinds.foreach": "conditions errors options kinds.streams.options kinds.streams.write kinds.buckets kinds.queries",
     "datasource": "conditions errors sparkapi options kinds.streams.read kinds.queries",

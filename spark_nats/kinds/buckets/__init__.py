@@ -1,10 +1,8 @@
 """KV buckets."""
 
-from dataclasses import replace
-
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.conditions import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
-from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketReadOptions, BucketWriteOptions
+from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketWriteOptions
 from spark_nats.kinds.kind import Kind, Operation
 
 BUCKET_SCHEMA = (
@@ -14,14 +12,14 @@ BUCKET_SCHEMA = (
 """All columns of an entry of a KV bucket, as DDL."""
 
 BUCKETS = Kind(
+    precedence=2,
     named_by=("bucket",),
     called=" of KV buckets",
     columns=lambda given: ("an entry of a KV bucket", BUCKET_SCHEMA),
-    read=Operation(BucketReadOptions, "buckets.read:NatsBucketReader"),
+    read=Operation(MomentReadOptions, "buckets.as_of:reader"),
     read_stream=Operation(BucketChangesOptions, "buckets.read:stream_reader"),
     write=Operation(BucketWriteOptions, "buckets.write:writer"),
     write_stream=Operation(BucketWriteOptions, "buckets.write:stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_BUCKET(option=option),
     unsuited=lambda option, writing: OPTION_NOT_FOR_BUCKETS(option=option),
 )
-BUCKETS = replace(BUCKETS, read=Operation(MomentReadOptions, "buckets.as_of:reader"))

@@ -13,7 +13,8 @@ from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.streams import STREAMS
 
 CORE = Kind(
-    named_by=(),  # the kind of a query that names no other
+    precedence=0,  # the kind of a query that names no other
+    named_by=(),
     called=" of core NATS",
     columns=STREAMS.columns,
     read=Operation(CoreReadOptions, "core.read:NatsCoreReader"),

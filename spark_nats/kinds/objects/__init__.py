@@ -14,6 +14,7 @@ OBJECT_SCHEMA = f"{OBJECT_INFO_SCHEMA}, content BINARY"
 """All columns of an object, as DDL."""
 
 OBJECTS = Kind(
+    precedence=3,
     named_by=("objectStore",),
     called=" of object stores",
     columns=lambda given: ("an object", OBJECT_SCHEMA),

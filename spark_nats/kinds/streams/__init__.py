@@ -1,7 +1,5 @@
 """Streams: exact, replayable, parallel."""
 
-from dataclasses import replace
-
 from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.streams.conditions import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
@@ -9,11 +7,12 @@ from spark_nats.kinds.streams.progress import ShownReadOptions
 from spark_nats.kinds.streams.read.schema import SCHEMA
 
 STREAMS = Kind(
+    precedence=1,
     named_by=("stream", "streamPattern"),
     called="",
     columns=lambda given: ("a message", SCHEMA),
     read=Operation(ReadOptions, "streams.read.readers:NatsReader"),
-    read_stream=Operation(ReadOptions, "streams.read.readers:NatsStreamReader"),
+    read_stream=Operation(ShownReadOptions, "streams.progress:stream_reader"),
     write=Operation(WriteOptions, "streams.write.writers:writer"),
     write_stream=Operation(WriteOptions, "streams.write.writers:stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_STREAM(
@@ -21,4 +20,3 @@ STREAMS = Kind(
     ),
     unsuited=lambda option, writing: OPTION_FOR_CORE(option=option, doing="writing to" if writing else "reading"),
 )
-STREAMS = replace(STREAMS, read_stream=Operation(ShownReadOptions, "streams.progress:stream_reader"))

@@ -5,6 +5,7 @@ from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.tables.options import TABLE_SCHEMAS, TableReadOptions
 
 TABLES = Kind(
+    precedence=4,
     named_by=("table",),
     called="",
     columns=lambda given: (f"the table of {given['table']}", TABLE_SCHEMAS[given["table"]]),

@@ -9,11 +9,10 @@ import pytest
 from spark_nats import NatsForeachWriter
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.kinds import KINDS
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.core import CORE
 from spark_nats.kinds.objects import OBJECTS
-from spark_nats.kinds.queries import MODES, documented, misplaced_option, parse, parse_read, parse_write
+from spark_nats.kinds.queries import MODES, documented, kinds, misplaced_option, parse, parse_read, parse_write
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
@@ -720,12 +719,12 @@ def test_an_option_of_several_kinds_is_one():
 
 USES = [
     pytest.param(kind, writing, streaming, id=f"{kind.named_by[:1]}-{writing}-{streaming}")
-    for kind in KINDS
+    for kind in kinds()
     for writing in (False, True)
     for streaming in (False, True)
     if kind.operation(writing, streaming)
 ]
-GROUPS = [Connecting, *{use.options for kind in KINDS for m in MODES if (use := kind.operation(*m))}]
+GROUPS = [Connecting, *{use.options for kind in kinds() for m in MODES if (use := kind.operation(*m))}]
 
 
 def parsed(kind, writing, streaming, **options):
@@ -786,7 +785,7 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, stream
             continue
         if option.name == "table":  # whatever has it is a table
             continue
-        there = {each for each in KINDS for live in (False, True) if option.name in each.names(writing, live)}
+        there = {each for each in kinds() for live in (False, True) if option.name in each.names(writing, live)}
         if kind in there:
             assert (
                 "not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}"

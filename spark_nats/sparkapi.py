@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_nats.conditions import Once
 from spark_nats.conditions.queries import ENDS_AFTER_LIMIT
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class RememberingReader(DataSourceStreamReader):
         self._reader = reader
         self._initial: dict[str, Any] | None = None
         self._last_end: dict[str, Any] | None = None  # the end of the last planned micro-batch
-        self._warned = False
+        self._said = Once()
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which a new query begins; every call returns the same."""
@@ -152,8 +153,7 @@ class RememberingReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the end of the next micro-batch."""
         limit = self._reader.getDefaultReadLimit()
-        if isinstance(limit, ReadMaxRows | ReadMaxBytes) and not self._warned:
-            self._warned = True
+        if isinstance(limit, ReadMaxRows | ReadMaxBytes) and self._said.first():
             if isinstance(limit, ReadMaxRows):
                 option, most = "maxOffsetsPerTrigger", limit.max_rows
             else:

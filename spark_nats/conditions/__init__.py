@@ -56,6 +56,16 @@ class ConditionText(str):
         return found
 
 
+class Once(set[object]):
+    """What was said already: who says a thing only once asks :meth:`first`; ``discard`` lets it be said again."""
+
+    def first(self, what: object = None) -> bool:
+        """Tell whether a thing is said for the first time, and note that it is said."""
+        is_first = what not in self
+        self.add(what)
+        return is_first
+
+
 class Condition:
     """The code and the sentence of an error or a log line, as a constant with the name of the code.
 

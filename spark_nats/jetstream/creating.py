@@ -8,8 +8,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.client.host_cache import Fact, at_most_every, differs
-from spark_nats.conditions import Condition
+from spark_nats.client.host_cache import at_most_every, differs
+from spark_nats.conditions import Condition, Once
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _DEMANDED = "the account demands 'max_bytes' in the configuration of each stream, and this one has none"
 
-_said: set[Fact] = set()  # what this process has logged; other processes of the same query may have logged it too
+_said = Once()  # what this process has logged; other processes of the same query may have logged it too
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
@@ -60,8 +60,7 @@ def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) ->
     """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
         said, of = describe_stream(info.name), ", ".join(found)
-        if (fact := differs(said, of)) not in _said:
-            _said.add(fact)
+        if _said.first(fact := differs(said, of)):
             at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
     return info
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from spark_nats import clock
+from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import FILTER_MATCHES_NONE, PATTERN_MATCHES_NOTHING, STREAM_NAME_UNSUPPORTED
 from spark_nats.errors import JetStreamError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
@@ -89,7 +90,7 @@ class Selection:
         self.names = tuple(named)
         self.pattern = pattern
         self._listed = -math.inf
-        self._warned = False
+        self._said = Once()
         self._seen: dict[str, StreamInfo] | None = {}  # None once it is known whether filters match
 
     def __str__(self) -> str:
@@ -106,8 +107,7 @@ class Selection:
             return
         self.names = matching_names(js, self.pattern)
         self._listed = clock.monotonic()
-        if not self.names and not self._warned:
-            self._warned = True
+        if not self.names and self._said.first():
             logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
     def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spark_nats import clock
-from spark_nats.conditions import ConditionText
+from spark_nats.conditions import ConditionText, Once
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     ConsumerConflictError,
@@ -327,7 +327,7 @@ class _Waits:
         self._rests_until = 0.0
         self._needed: Needed | None = None
         self._since = 0.0  # when that was found first
-        self._told = set[tuple[str, int]]()  # consumers, and levels of the log
+        self._said = Once()  # consumers, and levels of the log
 
     def rests(self, end: int) -> bool:
         """Tell whether it is too early to try the release of all before a sequence again."""
@@ -339,10 +339,9 @@ class _Waits:
         self._end, self._rests_until = end, now + LOOK_INTERVAL
         if needed != self._needed:
             self._needed, self._since = needed, now
-            self._told.discard((needed.consumer, logging.WARNING))
+            self._said.discard((needed.consumer, logging.WARNING))
         level = logging.WARNING if now - self._since >= STUCK else logging.INFO
-        if (needed.consumer, level) not in self._told:
-            self._told.add((needed.consumer, level))
+        if self._said.first((needed.consumer, level)):
             text = conditions.RELEASE_WAITS(
                 stream=stream, first=needed.sequence, end=end, whom=needed.whom, consumer=needed.consumer
             )

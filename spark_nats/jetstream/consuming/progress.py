@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from spark_nats import clock
-from spark_nats.conditions import Topic
+from spark_nats.conditions import Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
@@ -39,7 +39,7 @@ class ProgressConsumers:
         # By stream:
         self._stands: dict[str, tuple[str, int]] = {}  # when the stream was created, and where the consumer is
         self._rests_until: dict[str, float] = {}  # when the next attempt to move it is due; inf when another has it
-        self._warned: set[str] = set()
+        self._said = Once()
 
     def take(self, js: JetStream, info: StreamInfo) -> None:
         """Create a stream's consumer, or take over an earlier run's, unless this run has done so or waits to try again.
@@ -84,7 +84,7 @@ class ProgressConsumers:
             self._failed(stream, error)
         else:
             self._stands[stream] = info.created, position
-            self._warned.discard(stream)
+            self._said.discard(stream)
 
     def _rests(self, stream: str) -> bool:
         return clock.monotonic() < self._rests_until.get(stream, 0.0)
@@ -92,8 +92,7 @@ class ProgressConsumers:
     def _failed(self, stream: str, error: NatsError) -> None:
         """Log the failure once, and have the next attempt wait for :data:`RETRY` seconds."""
         self._rests_until[stream] = clock.monotonic() + RETRY
-        if stream not in self._warned:
-            self._warned.add(stream)
+        if self._said.first(stream):
             logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).with_code)
 
     def _take(self, js: JetStream, info: StreamInfo) -> None:

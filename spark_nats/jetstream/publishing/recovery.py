@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions import ConditionText, Topic
+from spark_nats.conditions import ConditionText, Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
@@ -111,7 +111,7 @@ class Recovery:
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
-        self._logged_waiting = False  # whether :meth:`log_waiting_for_ids` has logged its line
+        self._said = Once()  # that rows wait for their ids
 
     # The stream's state
 
@@ -165,8 +165,7 @@ class Recovery:
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
-        if not self._logged_waiting:
-            self._logged_waiting = True
+        if self._said.first():
             window = self.duplicate_window
             logger.warning(
                 conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).with_code

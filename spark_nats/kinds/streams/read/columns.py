@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions import ConditionText
+from spark_nats.conditions import ConditionText, Once
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.streams.read.conditions import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
@@ -33,7 +33,7 @@ class RowBuilder:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)
-        self._warned = False
+        self._said = Once()
         self._replaced = False
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
@@ -63,8 +63,7 @@ class RowBuilder:
     ) -> pa.RecordBatch:
         def headers() -> Text:
             found = messages.headers()
-            if found.malformed and not self._warned:
-                self._warned = True
+            if found.malformed and self._said.first():
                 logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).with_code)
             return Text(found.values, found.replaced)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow, take
+from spark_nats.conditions import Once
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
@@ -77,7 +78,7 @@ class Idling:
         self._watch: Watch | None = None
         self._listening_for: _Idle | None = None  # the idle state for which the watch listens
         self._watch_off_until = 0.0
-        self._logged = False  # whether the missing watch was logged
+        self._said = Once()  # that there is no watch
 
     def begin(self, start: QueryOffset, took: float, until: float, waits: bool) -> None:
         """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
@@ -177,8 +178,7 @@ class Idling:
             reason = error
         connection.close()
         self._watch_off_until = clock.monotonic() + REFUSED_FOR
-        if not self._logged:
-            self._logged = True
+        if self._said.first():
             logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
         return None
 

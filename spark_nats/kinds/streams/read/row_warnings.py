@@ -7,6 +7,7 @@ import logging
 from pyspark import TaskContext
 
 from spark_nats.client.host_cache import at_most_every, feeds_itself
+from spark_nats.conditions import Once
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 MAX_AHEAD = 86_400.0
 """Seconds by which a stream's last message may be later than the clock of the server that reports it."""
-_ahead: set[str] = set()  # streams that this process has warned about
+_ahead = Once()  # streams that this process has warned about
 
 
 def notice_own_rows(delivered: Delivered, stream: str) -> None:
@@ -45,7 +46,6 @@ def notice_times_ahead(info: StreamInfo) -> None:
     The leader of a stream stamps messages by its clock. A mirror and a restored stream keep the times of another clock.
     """
     is_ahead = info.time and (info.last_time - info.time) / 1e9 > MAX_AHEAD
-    if is_ahead and info.name not in _ahead:
-        _ahead.add(info.name)
+    if is_ahead and _ahead.first(info.name):
         last, now = (f"{to_datetime(time):%Y-%m-%d %H:%M:%S}Z" for time in (info.last_time, info.time))
         logger.warning(CLOCK_WRONG(stream=info.name, last=last, now=now).with_code)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions import Topic
+from spark_nats.conditions import Once, Topic
 from spark_nats.errors import InvalidRowError
 from spark_nats.jetstream.publishing.sending import MAX_PAYLOAD, too_large
 from spark_nats.jetstream.streams import StreamInfo
@@ -144,7 +144,7 @@ class RowChecker:
         self._max_message_size = max_message_size
         self.limit_to(max_payload)
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
-        self._warned = False
+        self._said = Once()
         # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self.max_size}")
         if options.stream is not None:
@@ -350,12 +350,11 @@ class RowChecker:
         is_control = bytecolumns.flags_of(pc.starts_with(lines.name, header_rules.CONTROL_PREFIX))
         if not is_control.any():
             return lines
-        if not self._warned:
+        if not self._said:
             names = sorted(
                 set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_LEFT_OUT_UNSAID)
             )
-            if names:
-                self._warned = True
+            if names and self._said.first():
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
                 logger.warning(
                     conditions.CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).with_code

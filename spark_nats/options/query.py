@@ -78,6 +78,11 @@ class RowQuery(Query):
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
         return []
 
+    @property
+    def stream_aside(self) -> str | None:
+        """The stream that gets the rows that cannot be sent; None where no stream does."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JetStreamQuery(Query, section="Connecting"):

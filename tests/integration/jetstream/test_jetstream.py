@@ -486,7 +486,9 @@ def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, u
     with nats_py.respond(f"busy.{unique}", refuse):
         publisher = publisher_for(connection, unique, ack_timeout=60.0)
         publisher.publish(pa.array([f"busy.{unique}"] * 3), pa.array([b""] * 3))
-        with pytest.raises(PublishError, match=r"refused every row for 60 s: too many requests .* 0 were stored, and none"):
+        with pytest.raises(
+            PublishError, match=r"refused every row for 60 s: too many requests .* 0 were stored, and none"
+        ):
             publisher.drain()
 
 
@@ -518,7 +520,9 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
 def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):
     nats_py.create_stream(unique, max_msg_size=10)
     publisher = publisher_for(connection, unique)
-    with pytest.raises(PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, and none"):
+    with pytest.raises(
+        PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, and none"
+    ):
         publisher.publish(pa.array([f"{unique}.x"] * 10_000), pa.array([b"x" * 100] * 10_000))
         publisher.drain()
 

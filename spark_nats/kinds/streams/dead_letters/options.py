@@ -31,6 +31,11 @@ class BadRows(RowQuery, section="Writing"):
     )
     bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
 
+    @property
+    def stream_aside(self) -> str | None:
+        """The stream that gets the rows that cannot be sent; None where no stream does."""
+        return self.bad_rows_stream
+
     def checked(self, given: Collection[str]) -> Query:
         """Check that the options determine where bad rows go, and that they can go there."""
         what, other = self.bad_rows, self.bad_rows_stream

@@ -184,8 +184,8 @@ class ExactlyOnce(Deduplication):
             found = begin(task, stream, known)
             if found.lacks_tail:
                 tail = _look_at_tail(js, task, self.ids, stream, known)
-                if options.bad_rows_stream and not tail.rows:  # all its rows may have been bad
-                    aside = believed(js, stream_info(js, options.bad_rows_stream), Trust.TWICE)
+                if options.stream_aside and not tail.rows:  # all its rows may have been bad
+                    aside = believed(js, stream_info(js, options.stream_aside), Trust.TWICE)
                     if rows := _look_at_tail(js, task, self.ids, aside, Inputs(None)).rows:
                         tail = StreamTail(tail.since, rows, aside=aside.name)
                 known = known._replace(tail=tail)

@@ -9,6 +9,7 @@ import pytest
 
 from spark_nats import clock
 from spark_nats.client import Connection, connect
+from spark_nats.conditions import Once
 from spark_nats.jetstream import JetStream, creating
 from spark_nats.jetstream.api import RefusalMemory
 from spark_nats.jetstream.consuming import consumers
@@ -23,7 +24,7 @@ from tests.servers import Server
 def nothing_is_remembered_of_other_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a process that has done nothing: what one remembers has the server's address, and ports come again."""
     monkeypatch.setattr(replay, "_noted", {})
-    monkeypatch.setattr(creating, "_said", set())
+    monkeypatch.setattr(creating, "_said", Once())
     monkeypatch.setattr(direct, "_refused", RefusalMemory())
     monkeypatch.setattr(consumers, "_refused", RefusalMemory())
 

@@ -338,7 +338,7 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Moved 
 
 
 def make_consumer(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
-    """Create a consumer for a key from a sequence on, as :func:`~.consumers.create_consumer` does.
+    """Create a consumer for a key from a sequence on, as :func:`create_consumer` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """

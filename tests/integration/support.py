@@ -6,7 +6,9 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +34,7 @@ from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
+NATS_CLI = Path(__file__).parents[2] / ".tools" / "natscli"
 ReaderOrWriter = TypeVar("ReaderOrWriter")
 
 # As Python prints an exception; Spark hands the text on, inside its own.
@@ -47,6 +50,17 @@ def nats(builder: ReaderOrWriter, server: Server, **options: Any) -> ReaderOrWri
 def save(frame: DataFrame, server: Server, **options: Any) -> None:
     """Write a DataFrame to NATS."""
     nats(frame.write, server, **options).mode("append").save()
+
+
+def run_nats(server: Server, *words: str, cwd: Path | None = None) -> str:
+    """What the nats command line prints, which must end well; the test is skipped where it is not there."""
+    found = shutil.which("nats", path=NATS_CLI)
+    if not found:
+        pytest.skip("needs the nats command line: scripts/nats-cli brings it")
+    command = [found, "--server", server.url, *words]
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, f"nats {' '.join(words)}: {ended.stderr}{ended.stdout}"
+    return ended.stdout
 
 
 @contextmanager

@@ -25,6 +25,7 @@ import yaml
 from pyspark.sql import SparkSession, functions
 
 from spark_nats.embedded import find_binary
+from tests.integration.support import NATS_CLI
 from tests.nats_py import NatsPy, wait_until
 from tests.pages import PAGES, ROOT, Block, blocks_of
 from tests.servers import Server, ServerFactory
@@ -35,7 +36,6 @@ ADDRESS = "//localhost:4222"
 COMMAND_TIMEOUT = 120
 NOT_CODE = {"text", "dockerfile"}
 BIN = Path(sys.executable).parent
-NATS_CLI = ROOT / ".tools" / "natscli"
 
 
 class Page:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,9 @@ from pyspark.sql import SparkSession
 from spark_nats import clock
 from spark_nats.errors import ConsumerConflictError, OptionError, UnsupportedStreamError
 from spark_nats.jetstream.consuming.progress import RETRY
-from tests.integration.support import Query, nats, reload, sentence_of, sequences_of, stream_reader
+from tests.integration.support import Query, nats, reload, run_nats, sentence_of, sequences_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
-
-NATS_CLI = Path(__file__).parents[4] / ".tools" / "natscli"
 
 
 @pytest.fixture
@@ -213,9 +209,6 @@ def test_the_consumer_of_a_cluster_has_a_leader_like_any_other(cluster: Cluster,
 def test_the_command_line_of_nats_reports_the_lag_of_a_query(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, stream: str, tmp_path: Path
 ) -> None:
-    found = shutil.which("nats", path=NATS_CLI)
-    if not found:
-        pytest.skip("needs the nats command line: scripts/nats-cli brings it")
     source = nats(
         spark.readStream, nats_server, stream=stream, startingOffsets="earliest", progressConsumer="lag"
     ).load()
@@ -224,10 +217,8 @@ def test_the_command_line_of_nats_reports_the_lag_of_a_query(
     assert query.awaitTermination(60)
     nats_py.store(f"{stream}.a", range(3))
     wait_until(lambda: place(nats_py, stream) == (10, 3))
-    command = [found, "--server", nats_server.url, "consumer", "info", stream, "lag", "--json"]
-    info = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout)
+    info = json.loads(run_nats(nats_server, "consumer", "info", stream, "lag", "--json"))
     assert (info["ack_floor"]["stream_seq"], info["num_pending"]) == (10, 3)
-    report = [found, "--server", nats_server.url, "consumer", "report", stream]
-    shown = subprocess.run(report, check=True, capture_output=True, text=True, timeout=30).stdout
+    shown = run_nats(nats_server, "consumer", "report", stream)
     (line,) = [line for line in shown.splitlines() if " lag " in line]
     assert "3 / 23%" in line

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,10 @@ from spark_nats.errors import DataLossError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.kinds.objects.store import StoredObject, describe_objects, read_version
 from tests.integration.kinds.objects.test_objects import chunk_sequences, describe, link, make, put, subject_of
-from tests.integration.support import Query, finish, nats, read, stream_reader
+from tests.integration.support import Query, finish, nats, read, run_nats, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
 
-NATS_CLI = Path(__file__).parents[4] / ".tools" / "natscli"
 CHANGE = (
     StructType()
     .add("name", StringType())
@@ -197,15 +194,11 @@ def test_a_store_that_is_not_there_is_named_with_the_nearest(
 def test_what_the_command_line_puts_and_deletes_is_read(
     nats_server: Server, nats_py: NatsPy, unique: str, store: ObjectStore, tmp_path: Path
 ) -> None:
-    found = shutil.which("nats", path=NATS_CLI)
-    if not found:
-        pytest.skip("needs the nats command line: scripts/nats-cli brings it")
     (tmp_path / "report.txt").write_bytes(b"all is well" * 30_000)
-    command = [found, "--server", nats_server.url, "object"]
     query = begin(nats_server, unique)
-    subprocess.run([*command, "put", unique, "report.txt", "-f", "--no-progress"], check=True, cwd=tmp_path, timeout=30)
+    run_nats(nats_server, "object", "put", unique, "report.txt", "-f", "--no-progress", cwd=tmp_path)
     assert changes(query, 1) == [("report.txt", False, b"all is well" * 30_000)]
-    subprocess.run([*command, "rm", unique, "report.txt", "-f"], check=True, cwd=tmp_path, timeout=30)
+    run_nats(nats_server, "object", "rm", unique, "report.txt", "-f")
     assert changes(query, 1) == [("report.txt", True, None)]
 
 

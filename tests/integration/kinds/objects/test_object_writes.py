@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,8 @@ from spark_nats.errors import InvalidRowError, NatsConnectionError, NatsError, P
 from spark_nats.jetstream.api import JetStream
 from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import CHUNK_BYTES, ObjectInfo, chunks_of
-from tests.integration.kinds.objects.test_object_changes import NATS_CLI
 from tests.integration.kinds.objects.test_objects import CONTENT, INFO, contents, make, put, subject_of
-from tests.integration.support import finish, nats, read, source, write
+from tests.integration.support import finish, nats, read, run_nats, source, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
@@ -165,24 +162,16 @@ def test_a_row_without_content_may_be_a_link(nats_server: Server, nats_py: NatsP
 def test_the_command_line_of_nats_follows_what_rows_have_done(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    found = shutil.which("nats", path=NATS_CLI)
-    if not found:
-        pytest.skip("needs the nats command line: scripts/nats-cli brings it")
     make(nats_py, unique)
-
-    def nats_object(*words: str) -> str:
-        command = [found, "--server", nats_server.url, "object", *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
-
     write_objects(nats_server, unique, {"a": b"1" * 300_000, "b": b"2"})
     columns = {"name": ["l"], "content": pa.nulls(1, pa.binary()), "link": pa.array([{"bucket": unique, "name": "a"}])}
     write(nats_server, pa.table(columns), objectStore=unique)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("a", "l"):
-            nats_object("get", unique, name, "-O", f"{folder}/{name}", "--no-progress")
+            run_nats(nats_server, "object", "get", unique, name, "-O", f"{folder}/{name}", "--no-progress")
             assert Path(folder, name).read_bytes() == b"1" * 300_000
     delete(nats_server, unique, "b")
-    assert " b " not in nats_object("ls", unique)
+    assert " b " not in run_nats(nats_server, "object", "ls", unique)
 
 
 def test_an_object_that_was_deleted_is_put_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

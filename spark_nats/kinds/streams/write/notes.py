@@ -25,7 +25,7 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.reading.stored import StoredIds, cannot_read, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
@@ -168,7 +168,7 @@ def about_the_bucket(options: WriteOptions) -> Iterator[None]:
 
 
 def still_knows(stream: StreamInfo, memory: IdMemory, mark: StartMark) -> bool:
-    """Tell whether a stream that cannot be read back certainly knows the ids of all that it has stored since then."""
+    """Tell whether a stream certainly knows the ids of all that it has stored since then, without being read."""
     noted = memory_at(mark)
     is_known = noted.knows_present if stream.has_all_after(mark.end.last) else noted.knows_all
     return is_known(memory, age_of(mark, stream.time))
@@ -196,7 +196,7 @@ class AlreadyStored:
         own_ids: whether rows may have other ids.
         keeps_last_values: whether what counts is the last message of each subject, and rows have generated ids. A row
             that is not found may then be stored and replaced since.
-        report: reports that it is unknown whether rows that are not found are stored; None where it is known.
+        report: reports that it is unknown whether rows that are not found are stored.
 
     Attributes:
         rows: how many rows :meth:`missing` has found to be stored.
@@ -211,6 +211,7 @@ class AlreadyStored:
         keeps_last_values: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
+        self._found, self._report = found, report
         self._stream = stream
         self._sought = "" if own_ids else prefix
         self._ids = pc.unique(found.ids)
@@ -218,8 +219,21 @@ class AlreadyStored:
         self._met = np.zeros(len(self._ids), np.bool_)
         self._last_values: _LastValues | None = None
         if keeps_last_values and found.subjects is not None:
-            self._last_values = _LastValues(self._ids, found, report)
+            self._last_values = _LastValues(self._ids, found)
         self.rows = 0
+
+    def doubt(self) -> None:
+        """Report that the stream has forgotten ids of rows that it does not have any more.
+
+        Where the last message of each subject is what counts, report it only when such a row comes.
+
+        Raises:
+            DataLossError: ``failOnDataLoss`` is set.
+        """
+        if self._last_values is not None and self._found.only_by_subject:
+            self._last_values.report = self._report
+        elif self._report is not None:
+            self._report(self._found.removed)
 
     def missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
         """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them.
@@ -268,9 +282,14 @@ class _LastValues:
     that is not found comes before it. So it was stored and is replaced, or must not be stored any more. Of what is
     found, the last row has to be the last in the stream too, or it is stored again. What others have stored behind all
     of them is newer, and stays.
+
+    Attributes:
+        report: reports that it is unknown whether a row is stored; None where that is known.
     """
 
-    def __init__(self, ids: pa.Array, found: StoredIds, report: Callable[[str], None] | None) -> None:
+    report: Callable[[str], None] | None = None
+
+    def __init__(self, ids: pa.Array, found: StoredIds) -> None:
         # Where each id was found last: a row may have been stored again, to be the last of its subject.
         self._places = len(found.ids) - 1 - values_of(pc.index_in(ids, found.ids[::-1]).cast(pa.int64()))
         assert found.subjects is not None  # noqa: S101 - the stream keeps last values
@@ -282,7 +301,6 @@ class _LastValues:
         assert found.are_ends is not None  # noqa: S101
         self._is_end = found.are_ends[self._last]  # whether nobody else has stored anything behind it
         self._found = found
-        self._report = report
 
     def placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
         """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
@@ -308,9 +326,9 @@ class _LastValues:
             placed[rows[(left[rows] == 0) & is_behind]] = False
             np.subtract.at(self._left, codes[rows], 1)
         unsure = subjects.filter(booleans(~found & ~known))
-        if self._report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():
-            self._report(self._found.removed)
-            self._report = None
+        if self.report is not None and flags_of(pc.is_in(unsure, self._found.full)).any():
+            self.report(self._found.removed)
+            self.report = None
         return placed
 
 
@@ -330,8 +348,7 @@ class Fence:
         self._process = ""  # that held the stream's message ids then
         self._noted = self._asked = clock.monotonic()
         self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
-        # Where an earlier attempt began whose rows only the stream's memory of ids tells, as it cannot be read back.
-        self.unread: StartMark | None = None
+        self._remembered: tuple[StartMark, Callable[[], None]] | None = None
 
     def note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
@@ -340,9 +357,17 @@ class Fence:
         self._connection, self._process = js.connection, mark.process
         return self._revision > 0
 
+    def rely_on_memory(self, mark: StartMark, doubt: Callable[[], None]) -> None:
+        """Rely on the stream's memory of ids alone for rows of an attempt that began at a mark.
+
+        Once the memory may be lost, ``doubt`` is called.
+        """
+        self._remembered = mark, doubt
+
     def is_due(self, connection: Connection) -> bool:
         """Tell whether to :meth:`check` before more rows are sent over a connection."""
-        return connection is not self._connection or clock.monotonic() - self._asked > self._window / 8
+        is_other = connection is not self._connection
+        return is_other or self._remembered is not None or clock.monotonic() - self._asked > self._window / 8
 
     def check(self, js: JetStream) -> None:
         """Check that no later attempt has begun, and that what earlier ones have stored is still known.
@@ -357,11 +382,12 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
         self._asked, is_another = now, False
-        if self.unread is not None:
+        if self._remembered is not None:
+            mark, doubt = self._remembered
             stream, memory = state_and_memory(js, str(self._options.stream))
-            if not still_knows(stream, memory, self.unread):
-                self.unread = None
-                report_unknown(self._options.fail_on_data_loss, self._task, cannot_read(stream))
+            if not still_knows(stream, memory, mark):
+                self._remembered = None
+                doubt()
         if js.connection is not self._connection:  # the server may have restarted, and forgotten ids
             process = memory_of(js, stream_info(js, str(self._options.stream))).process
             is_another = process != self._process or not process

@@ -142,10 +142,11 @@ class ExactlyOnce(Deduplication):
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
             stream = ask(_look_at_end, task, task.batch, mark, stream)
             if _has_stored_since(stream, mark):
+                doubt = partial(notes.report_unknown, fail, task, cannot_read(stream))
                 if not notes.still_knows(stream, memory, mark):
-                    notes.report_unknown(fail, task, cannot_read(stream))
+                    doubt()
                 elif fence is not None:
-                    fence.unread = mark
+                    fence.rely_on_memory(mark, doubt)
             return EarlierAttempt(mark, None)
         if mark.end.created != stream.created and ask(history_of, mark.end, stream) is Judgement.RECREATED:
             old = conditions.TARGET_CHANGED(
@@ -158,13 +159,15 @@ class ExactlyOnce(Deduplication):
             stream, mark = ask(self._start_of_reading, stream, mark, noted.knows_present(memory, age))
         since = stream.last_sequence if has_only_skipped(mark.end, stream) else mark.end.last
         found = ask(stored_ids, stream, since, "" if task.own_ids else self.ids.prefix)
-        is_known = noted.knows_all(memory, age) or not found.removed
-        report = None if is_known else partial(notes.report_unknown, fail, task)
         in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
-        if report is not None and not (in_order and found.only_by_subject):
-            report(found.removed)
-            report = None
+        report = partial(notes.report_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
+        if found.removed:
+            now, memory = ask(notes.state_and_memory, stream.name)  # it may have forgotten ids while it was read
+            if not noted.knows_all(memory, notes.age_of(mark, now.time)):
+                already_stored.doubt()
+            elif fence is not None:
+                fence.rely_on_memory(mark, already_stored.doubt)
         if fence is not None:
             fence.earlier.append(already_stored)
         return EarlierAttempt(mark, already_stored)

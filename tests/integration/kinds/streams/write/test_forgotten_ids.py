@@ -17,7 +17,7 @@ from spark_nats.errors import DataLossError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.write import sink_of
-from spark_nats.kinds.streams.write import replay
+from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.notes import mark_now
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -145,6 +145,57 @@ def test_a_replay_into_a_drained_work_queue_ends_when_its_rows_come_so_late_that
     with pytest.raises(DataLossError, match="workqueue retention, and cannot be read back"):
         write_partition(options, task, late())
     assert given(client, "S") == 100
+
+
+FORGETTING = [{"retention": "workqueue"}, {}, {"max_msgs": 10}, {"max_msgs_per_subject": 1}]
+
+
+@pytest.fixture(params=FORGETTING, ids=str)
+def replayed(
+    request: pytest.FixtureRequest, server: NatsServer, client: NatsPy
+) -> Callable[[Iterator[pa.RecordBatch]], None]:
+    """Runs a task again, which has to end in an error, with a stream that has removed rows of it."""
+    client.create_stream("S", ["S.>"], **request.param)
+    options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
+    prepare(options, streaming=True, columns=ROWS.schema.names)
+    write_partition(options, task, iter(ROWS.to_batches(50)))
+    if not {"max_msgs", "max_msgs_per_subject"} & request.param.keys():
+        client.purge_stream("S")
+    client.publish_acked([("S.3", b"newer", None)])
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> None:
+        with pytest.raises(DataLossError, match="it is unknown what it stored then"):
+            write_partition(options, task, batches)
+        assert given(client, "S") == 101
+
+    return replay
+
+
+@pytest.mark.promise("exactly-once#forgotten-removed")
+def test_a_replay_ends_when_the_server_restarts_before_its_rows_come(
+    server: NatsServer, replayed: Callable[[Iterator[pa.RecordBatch]], None]
+) -> None:
+    def late() -> Iterator[pa.RecordBatch]:
+        restart(server)
+        yield from ROWS.to_batches(50)
+
+    replayed(late())
+
+
+@pytest.mark.promise("exactly-once#forgotten-removed")
+def test_a_replay_ends_when_the_server_restarts_once_it_has_said_what_holds_the_ids(
+    server: NatsServer, replayed: Callable[[Iterator[pa.RecordBatch]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, restarts = notes.state_and_memory, [restart]
+
+    def at_once(*what: Any) -> Any:
+        said = look(*what)
+        while restarts:
+            restarts.pop()(server)
+        return said
+
+    monkeypatch.setattr(notes, "state_and_memory", at_once)
+    replayed(iter(ROWS.to_batches(50)))
 
 
 def test_a_work_queue_that_got_nothing_before_the_restart_gets_its_rows(server: NatsServer, client: NatsPy) -> None:

@@ -81,6 +81,9 @@ chaos:  ## Hit a streaming query with faults; ARGS="--seed 7 --faults 20", --lis
 	@scripts/setup dev java
 	.venv/bin/python -m tests.chaos $(ARGS)
 
+findings:  ## Run the scripts in findings/, two at a time: which see something else now? ARGS="nest queue" for some
+	@scripts/findings $(ARGS)
+
 simulate:  ## Play 500 simulated histories; ARGS="--seeds 20000 --jobs 2", "--seed 4711", "--mutants"
 	@scripts/setup dev
 	.venv/bin/python -m tests.simulation $(ARGS)
@@ -90,4 +93,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test test-all coverage smoke explore check format pyfiles dist docs notebooks bench fuzz chaos simulate clean
+.PHONY: help demo test test-all coverage smoke explore check format pyfiles dist docs notebooks bench fuzz chaos findings simulate clean

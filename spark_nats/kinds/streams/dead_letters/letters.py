@@ -27,7 +27,6 @@ from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
@@ -47,6 +46,7 @@ from spark_nats.kinds.streams.write.notes import (
     memory_at,
     report_unknown,
     set_back,
+    state_and_memory,
     try_to_read_back,
 )
 from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
@@ -100,7 +100,8 @@ class DeadLetters(RowWriter):
         super().__init__(options, sink)
         self._target = sink.columns.target or options.stream or "core NATS"
         self._already_aside: AlreadyStored | None = None
-        self._unknown = ""  # why it is unknown which bad rows an earlier attempt has stored
+        # Where an earlier attempt began whose bad rows only the stream's memory of ids tells: it cannot be read back.
+        self._unread: StartMark | None = None
         self._waiting: list[DeadLetter] = []
         self._bytes = 0
         self._first = ""  # the reason of the first bad row
@@ -159,11 +160,8 @@ class DeadLetters(RowWriter):
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
-            memory = memory_of(js, stream)
-            noted = memory_at(mark)._replace(created=memory.created)
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
-            if stored >= mark.time and not noted.knows_all(memory, age_of(mark, stream.time)):
-                self._unknown = cannot_read(stream)
+            self._unread = mark if stored >= mark.time else None
             return None
         time = mark.time - set_back(mark, stream.time) - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
@@ -274,9 +272,8 @@ class DeadLetters(RowWriter):
             rows, ids = list(compress(rows, missing)), list(compress(ids, missing))
         if not rows:
             return
-        if self._unknown:
-            report_unknown(options.fail_on_data_loss, self._task, self._unknown)
-            self._unknown = ""
+        if self._unread is not None:
+            self._check_known(self._unread)
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
@@ -304,6 +301,18 @@ class DeadLetters(RowWriter):
             failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # No option creates a dead-letter stream.
             raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
+
+    def _check_known(self, mark: StartMark) -> None:
+        """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
+        name, options = str(self._options.bad_rows_stream), self._options
+        with leased(options.connection, options.retries, f"writing bad rows to {name}") as lease:
+            stream, memory = lease.ask(
+                lambda connection: state_and_memory(JetStream(connection, options.api_prefix), name)
+            )
+        noted = memory_at(mark)._replace(created=memory.created)
+        if not noted.knows_all(memory, age_of(mark, stream.time)):
+            self._unread = None
+            report_unknown(options.fail_on_data_loss, self._task, cannot_read(stream))
 
     def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""

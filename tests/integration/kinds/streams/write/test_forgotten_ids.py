@@ -325,6 +325,28 @@ def test_bad_rows_that_somebody_has_taken_are_not_stored_again_after_a_restart(
     assert (given(client, "S"), given(client, "D")) == (2, 1)
 
 
+@pytest.mark.promise("exactly-once#forgotten-letters")
+def test_bad_rows_that_somebody_has_taken_are_not_stored_again_when_the_server_restarts_before_they_come(
+    server: NatsServer, client: NatsPy
+) -> None:
+    client.create_stream("S", ["S.>"])
+    client.create_stream("D", ["D.>"], retention="workqueue")
+    rows = table(subject=["S.a", "S. b"], payload=[b"1", b"2"]).to_batches(1)
+    options, task = write_options(server.url, stream="S", badRows="stream", badRowsStream="D"), WriteTask("S", "0", 0)
+    prepare(options, streaming=True)
+    write_partition(options, task, iter(rows))
+    drain(client, "D")
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield rows[0]
+        restart(server)
+        yield rows[1]
+
+    with pytest.raises(DataLossError, match="'D' has workqueue retention, and cannot be read back"):
+        write_partition(options, task, late())
+    assert (given(client, "S"), given(client, "D")) == (1, 1)
+
+
 def test_bad_rows_are_found_though_the_clock_was_set_back_before_they_were_stored(
     clock_server_factory: Callable[..., ClockServer],
 ) -> None:

@@ -55,6 +55,25 @@ def test_an_unknown_suite_is_refused():
     assert f"kodek: choose from {suites}{on_request}" in done.stderr
 
 
+@pytest.mark.long("benchmarks/*")
+def test_two_commits_are_measured_in_turns():
+    command = [sys.executable, "-m", "benchmarks.turns", str(ROOT), "--rounds", "1", "--only", "core,small"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["core", "small"]
+
+
+def test_a_folder_without_another_commit_is_refused(tmp_path: Path):
+    command = [sys.executable, "-m", "benchmarks.turns", str(tmp_path)]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert f"{tmp_path} has no checkout of this project" in done.stderr
+
+
 def _run(*rows: tuple[str, list[float]], reference: str = "raw drain", quick: bool = True) -> dict[str, Any]:
     """The results of a run with one table, which has these rates round by round."""
     named = [

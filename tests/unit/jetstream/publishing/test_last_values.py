@@ -190,6 +190,7 @@ FATES = st.lists(st.tuples(st.sampled_from(Fate), st.integers(1, 6)), max_size=1
 @example([0, 0, 0], [(Fate.STORED, 1), (Fate.KILLED, 1)], 1, False)
 @example([0, 0, 0, 0], [(Fate.DROPPED, 1), (Fate.UNHEARD, 3), (Fate.KILLED, 1)], 1, True)
 @example([0, 0, 0, 0], [(Fate.DROPPED, 1), (Fate.UNHEARD, 3), (Fate.KILLED, 1)], 1, False)
+@example([0, 0, 0], [(Fate.DROPPED, 2), (Fate.UNHEARD, 2), (Fate.AWAY, 1)], 1, False)
 def test_the_last_row_of_each_subject_is_its_last_value(
     subjects: list[int], fates: Fates, kept: int, is_bucket: bool
 ) -> None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from spark_nats import clock
 from spark_nats.jetstream.publishing.flight import Flight, Rows, Stored, codes_of, count_of
-from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, byte_strings, integers, texts
 from spark_nats.protocol.headers import with_id
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
@@ -219,9 +219,15 @@ class Behind:
         self._sequences, self._overtaking = sequences[chosen], overtaking[chosen]
 
     def note_found(self, rows: Rows, sequences: Positions) -> None:
-        """Note rows that were found in the stream, if one comes after a later one of its subject."""
-        if (later := overtaking(rows.subjects, sequences)).any():
-            self.note(rows, np.ones(rows.size, np.bool_), sequences, later)
+        """Note rows that were found in the stream, unless all that it is known to have is in the order of the rows."""
+        known = 0 if self._rows is None else self._rows.size
+        together = rows if self._rows is None else Rows.together([self._rows, rows])
+        places = np.concatenate([self._sequences[:known], sequences])
+        order, later = np.argsort(together.numbers, kind="stable"), np.zeros(together.size, np.int64)
+        later[order] = overtaking(together.subjects.take(integers(order)), places[order])
+        if known or later.any():
+            self._overtaking = np.maximum(self._overtaking[:known], later[:known])
+            self.note(rows, np.ones(rows.size, np.bool_), sequences, later[known:])
 
     def take(self) -> tuple[Rows, Positions, Positions] | None:
         """Return these rows, their sequences and those that overtake them; note that they are taken care of."""

@@ -108,6 +108,7 @@ class Recovery:
         self._memory_now = self.memory  # what held its ids then
         self._looked_back = clock.monotonic()  # when the stream was last known to have everything it had acknowledged
         self._behind = Behind(self.exact)
+        self._found = np.zeros(0, np.int64)  # the sequences at which rows were found that may not be the last ones
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)
@@ -254,7 +255,9 @@ class Recovery:
         if rows.size and rows.ids is not None and found.sequences is not None:
             # Where each was found last: another attempt may have stored a row again.
             places = values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
-            self._behind.note_found(rows, found.sequences[::-1][places])
+            sequences = found.sequences[::-1][places]
+            self._found = np.union1d(self._found, sequences)
+            self._behind.note_found(rows, sequences)
 
     def _resolves(self, rows: Rows) -> bool:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""
@@ -322,7 +325,7 @@ class Recovery:
         """Tell whether a message may be one of these rows; where others write in between, it may be theirs."""
         prefix, (own,) = self.id_prefix, header_values(byte_strings([message.header]), MSG_ID).to_pylist()
         has_prefix = prefix is not None and own is not None and own.startswith(prefix.encode())
-        return has_prefix or self._acknowledged.may_have(message.sequence)
+        return has_prefix or message.sequence in self._found or self._acknowledged.may_have(message.sequence)
 
     # What was acknowledged
 

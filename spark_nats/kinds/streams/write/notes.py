@@ -348,7 +348,7 @@ class Fence:
         self._process = ""  # that held the stream's message ids then
         self._noted = self._asked = clock.monotonic()
         self.earlier: list[AlreadyStored] = []  # the rows of earlier attempts, until they are read back once more
-        # Where an attempt began of which only the stream's memory tells some rows; what to do once that may be lost.
+        # Where an attempt began, if only the stream's memory tells some of its rows; what to do once that may be lost.
         self._remembered: tuple[StartMark, Callable[[], None]] | None = None
 
     def note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:

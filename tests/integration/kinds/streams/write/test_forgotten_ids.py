@@ -412,10 +412,10 @@ def test_with_the_window_alone_forgotten_rows_are_stored_again_and_the_last_ones
 @contextmanager
 def killed_before_it_answers(
     server: NatsServer, client: NatsPy, stream: str, rows: int
-) -> Iterator[tuple[str, Meanwhile]]:
+) -> Iterator[tuple[str, Meanwhile, Proxy]]:
     """A server that is killed and started again when it has stored so many rows, whose answers have not arrived.
 
-    Yields its URL, and a list of what is done before it is killed.
+    Yields its URL, a list of what is done before it is killed, and the proxy at this URL.
     """
     proxy = Proxy(int(server.url.rpartition(":")[2]))
     proxy.lost = f'{{"stream":"{stream}","seq":'.encode()  # acknowledgements
@@ -432,7 +432,7 @@ def killed_before_it_answers(
     with ThreadPoolExecutor(1) as pool:
         try:
             harming = pool.submit(harm)
-            yield proxy.url, meanwhile
+            yield proxy.url, meanwhile, proxy
             harming.result()
         finally:
             proxy.close()
@@ -449,7 +449,7 @@ def test_rows_are_not_sent_again_where_a_killed_server_has_removed_them(
     server: NatsServer, client: NatsPy, options: dict[str, str], config: dict[str, Any]
 ) -> None:
     client.create_stream("S", ["S.>"], allow_atomic=True, **config)
-    with killed_before_it_answers(server, client, "S", 100) as (url, meanwhile):
+    with killed_before_it_answers(server, client, "S", 100) as (url, meanwhile, _):
         meanwhile.append(lambda: drain(client, "S"))
         with pytest.raises(PublishError, match="unknown"):
             run_task(url, ROWS, stream="S", **options)
@@ -462,7 +462,7 @@ def test_rows_are_stored_once_where_a_killed_server_still_has_them(
     server: NatsServer, client: NatsPy, options: dict[str, str]
 ) -> None:
     client.create_stream("S", ["S.>"], allow_atomic=True)
-    with killed_before_it_answers(server, client, "S", 100) as (url, _):
+    with killed_before_it_answers(server, client, "S", 100) as (url, *_):
         run_task(url, ROWS, stream="S", **options)
     assert given(client, "S") == 100
 
@@ -472,7 +472,7 @@ def test_rows_whose_answers_are_lost_leave_the_last_value_of_each_subject(
     server: NatsServer, client: NatsPy, options: dict[str, str]
 ) -> None:
     client.create_stream("S", ["S.>"], allow_atomic=True, max_msgs_per_subject=1)
-    with killed_before_it_answers(server, client, "S", 100) as (url, _):
+    with killed_before_it_answers(server, client, "S", 100) as (url, *_):
         run_task(url, ROWS, stream="S", **options)
     assert given(client, "S") == 100
     assert last_values(client, "S") == LAST
@@ -484,9 +484,37 @@ def test_a_key_that_is_put_three_times_has_the_last_value_after_the_answers_are_
 ) -> None:
     client.create_stream("KV_B", ["$KV.B.>"], max_msgs_per_subject=history, allow_rollup_hdrs=True, allow_direct=True)
     rows = pa.table({"key": ["k"] * 3, "value": ["1", "2", "3"]})
-    with killed_before_it_answers(server, client, "KV_B", 3) as (url, _):
+    with killed_before_it_answers(server, client, "KV_B", 3) as (url, *_):
         run_bucket(server, rows, servers=url)
     assert last_values(client, "KV_B") == {"$KV.B.k": b"3"}
+
+
+@pytest.mark.parametrize("what", ["bucket", "stream"])
+def test_a_value_that_is_found_after_a_kill_is_not_followed_by_an_older_one_that_was_sent_twice(
+    server: NatsServer, client: NatsPy, what: str
+) -> None:
+    name, subject = {"bucket": ("KV_B", "$KV.B."), "stream": ("S", "S.")}[what]
+    client.create_stream(name, [f"{subject}>"], max_msgs_per_subject=1, allow_rollup_hdrs=True, allow_direct=True)
+    with killed_before_it_answers(server, client, name, 6) as (url, _, proxy):
+
+        def slowly() -> Iterator[pa.RecordBatch]:
+            yield from rows_of(what, [f"{i}" for i in range(5)]).to_batches()
+            wait_until(lambda: given(client, name) == 5)
+            proxy.cut()  # before any answer: all five are sent again, and are duplicates
+            proxy.lost = f'"{name}","seq":6'.encode()  # the next one's answer
+            yield from rows_of(what, ["5"]).to_batches()
+
+        parsed = write_options(url, maxInFlight=5, **{"bucket": {"bucket": "B"}, "stream": {"stream": "S"}}[what])
+        prepare(parsed, streaming=True, columns=rows_of(what, []).column_names)
+        write_partition(parsed, WriteTask("query", "0", 0), slowly(), sink_of(parsed))
+    assert last_values(client, name) == {f"{subject}k": b"5"}
+
+
+def rows_of(what: str, values: list[str]) -> pa.Table:
+    """Rows with these values, all of one key."""
+    if what == "bucket":
+        return pa.table({"key": ["k"] * len(values), "value": values})
+    return pa.table({"subject": ["S.k"] * len(values), "payload": values})
 
 
 # De-duplication is for each row, what counts is the last row of each key

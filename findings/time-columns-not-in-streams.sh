@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# One would guess: TIME is a type that Python data sources read and write, so a stream of it can be read, and de-duplicated, too.
+# What happens: the batch read gives datetime.time; the streaming query with dropDuplicates ends with UNSUPPORTED_TIME_TYPE, and
+# so does one that only passes the column on. A batch with dropDuplicates works.
+# Seen with pyspark 4.3.0, pandas 2.3.3 and pyarrow 26.0.1 from PyPI, Python 3.11 and Java 17 on Linux; no other software is involved.
+# Needs Java 17 as well. FINDINGS_VENV=DIR: use this virtual environment, which has these packages, instead of making one.
+# Usage: bash findings/time-columns-not-in-streams.sh     Exit status 0: the behaviour is still there; 3: Java is missing; anything else: it has changed, or the set-up failed.
+set -euo pipefail
+command -v java > /dev/null || { echo "needs Java 17"; exit 3; }
+W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
+if [ -n "${FINDINGS_VENV:-}" ]; then PY="$FINDINGS_VENV/bin/python"; else
+  python3 -m venv "$W/venv"; PY="$W/venv/bin/python"; "$PY" -m pip -q --disable-pip-version-check install pyspark==4.3.0 pyarrow==26.0.1 pandas==2.3.3
+fi
+export PYSPARK_PYTHON="$PY" PYSPARK_DRIVER_PYTHON="$PY" SPARK_LOCAL_IP=127.0.0.1 T="$W" PYTHONPATH="$W" PYTHONDONTWRITEBYTECODE=1
+cat > "$W/numbers_format.py" <<'PY'
+import json, os
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+class Part(InputPartition):
+    def __init__(self, a, b): self.a, self.b = a, b
+
+def note(*what):
+    with open(os.environ["T"] + "/calls", "a") as f: f.write(json.dumps(what) + "\n")
+
+def cut(a, b, k):
+    ends = [a + (b - a) * i // k for i in range(k + 1)]
+    return [Part(*p) for p in zip(ends, ends[1:]) if p[0] < p[1]]
+
+class Reads:
+    def __init__(self, options): self.o = options
+    def upto(self): return int(open(os.environ["T"] + "/" + self.o.get("of", "n")).read())
+    def read(self, p):
+        note("read", p.a, p.b)
+        for i in range(p.a, p.b): yield (i,)
+
+class Batch(Reads, DataSourceReader):
+    def partitions(self): note("partitions", self.upto()); return cut(0, self.upto(), int(self.o.get("parts", 1)))
+
+class Stream(Reads, DataSourceStreamReader):
+    def initialOffset(self): note("initialOffset", self.o.get("of", "n")); return {"i": 0}
+    def latestOffset(self, start, limit): return {"i": max(self.upto(), start["i"])}
+    def partitions(self, start, end):
+        note("range", self.o.get("of", "n"), start["i"], end["i"]); return cut(start["i"], end["i"], int(self.o.get("parts", 1)))
+
+class Numbers(DataSource):
+    @classmethod
+    def name(cls): return "numbers"
+    def schema(self): return "id BIGINT"
+    def reader(self, schema): return Batch(self.options)
+    def streamReader(self, schema): return Stream(self.options)
+PY
+cat > "$W/base.py" <<'PY'
+import json, os, tempfile
+import pyspark
+from pyspark.sql import SparkSession
+T = os.environ["T"]
+def put(name, n): open(f"{T}/{name}", "w").write(str(n))
+def calls(): return [json.loads(x) for x in open(T + "/calls")] if os.path.exists(T + "/calls") else []
+def clear(): open(T + "/calls", "w").close()
+def session(**more):
+    b = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "1g").config("spark.sql.shuffle.partitions", "2")
+    for k, v in more.items(): b = b.config(k.replace("__", "."), v)
+    s = b.getOrCreate(); s.sparkContext.setLogLevel("OFF")
+    import numbers_format; s.dataSource.register(numbers_format.Numbers); return s
+def once_more(f):  # a loaded machine may miss Spark's own limit for starting a Python worker (10 s)
+    for left in (3, 2, 1, 0):
+        try: return f()
+        except Exception as e:
+            if not left or not any(x in str(e) for x in ("connect back", "imed out")): raise
+PY
+cat > "$W/time_format.py" <<'PY'
+import datetime
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+class R:
+    def read(self, p): yield (datetime.time(10, 0, 0, 123456),)
+class Batch(R, DataSourceReader): pass
+class Stream(R, DataSourceStreamReader):
+    def initialOffset(self): return {"i": 0}
+    def latestOffset(self, start, limit): return {"i": 1}
+    def partitions(self, start, end): return [InputPartition(0)] if start != end else []
+class Times(DataSource):
+    @classmethod
+    def name(cls): return "times"
+    def schema(self): return "a TIME(6)"
+    def reader(self, schema): return Batch()
+    def streamReader(self, schema): return Stream()
+PY
+cat > "$W/main.py" <<'PY'
+from base import *
+spark = session(); import time_format; spark.dataSource.register(time_format.Times)
+def tried(f):
+    try: return once_more(f)
+    except Exception as e: return "ERROR " + str(e).split("\n")[0][:160]
+def stream(change):
+    def f():
+        got = []
+        q = (change(spark.readStream.format("times").load()).writeStream.foreachBatch(lambda b, i: got.extend(r[0].isoformat() for r in b.collect()))
+             .option("checkpointLocation", tempfile.mkdtemp(dir=T)).trigger(availableNow=True).start()); q.awaitTermination(180)
+        if q.exception(): raise q.exception()
+        return got
+    return tried(f)
+batch = lambda change: tried(lambda: [r[0].isoformat() for r in change(spark.read.format("times").load()).collect()])
+same, once = (lambda d: d), (lambda d: d.dropDuplicates(["a"]))
+out = {"batch": batch(same), "batch, dropDuplicates": batch(once), "stream": stream(same), "stream, dropDuplicates": stream(once)}
+print("PySpark", pyspark.__version__); [print(k + ":", v) for k, v in out.items()]
+assert out["batch"] == ["10:00:00.123456"], out
+assert all("UNSUPPORTED_TIME_TYPE" in str(v) for k, v in out.items() if k.startswith("stream")), out
+spark.stop(); print("SEEN: TIME is read in a batch; a stream of it is refused, with or without dropDuplicates")
+PY
+timeout 600 "$PY" "$W/main.py" 2> "$W/err" || { tail -n 20 "$W/err"; exit 1; }

@@ -30,7 +30,7 @@ USUAL = 500
 MOST_OF_MUTANT = 2000
 PORTION = 100
 OUTSIDE = "# Not in the simulated world"
-"""Begins the line of a patch that says why no history, or hardly any, shows its defect; a test does that it names."""
+"""Begins the lines of a patch that say why no history, or hardly any, shows its defect; a test does that it names."""
 
 
 def known_seeds() -> list[int]:
@@ -112,9 +112,9 @@ def run_mutants(names: list[str], first: int, jobs: int) -> int:
     played = 0
     print(f"{'defect':<40} {'seeds':>6}  what is found")
     for patch in patches:
-        outside = next((line for line in patch.read_text().splitlines() if line.startswith(OUTSIDE)), None)
+        outside = patch.read_text().partition("diff --git")[0].partition(OUTSIDE)[2]
         played += 1
-        if outside is None:
+        if not outside:
             after, why = _seeds_until_found(patch, first, jobs)
         else:
             after, why = _found_by_test(patch, re.findall(r"tests/\S+\.py", outside))

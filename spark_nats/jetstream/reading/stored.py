@@ -214,7 +214,7 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
             valid &= number < len(ids)
             np.add.at(refused, number[valid & ~duplicates & ~elsewhere], 1)
             np.add.at(others, number[valid & elsewhere], 1)
-            known[number[valid]] |= duplicates[valid]
+            known[number[valid & duplicates]] = True
     connection.unsubscribe(answers)
     return known
 

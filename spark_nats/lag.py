@@ -32,7 +32,7 @@ from spark_nats.options.settings import Settings
 from spark_nats.options.short_forms import is_short
 from spark_nats.options.values import read_filters
 from spark_nats.protocol.documents import parse_object, to_datetime
-from spark_nats.protocol.keyvalue import bucket_of, key_filter
+from spark_nats.protocol.keyvalue import bucket_of, key_filter, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
@@ -322,8 +322,9 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
-    # In a bucket, a later value replaces a value that is gone.
-    keeps = info.retention == LIMITS and not bucket_of(lag.stream) and not has_only_skipped(position, info)
+    # In a bucket and an object store, what is gone was replaced by what comes later.
+    replaces = bucket_of(lag.stream) or store_of(lag.stream)
+    keeps = info.retention == LIMITS and not replaces and not has_only_skipped(position, info)
     if position.next < info.first_sequence and not position.earliest and keeps:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)

@@ -6,9 +6,11 @@ import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
@@ -19,7 +21,7 @@ from spark_nats.errors import OptionError
 from spark_nats.lag import lag_of_progress
 from tests.integration.commands.test_permissions import READ, login, user, users
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded
+from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
@@ -403,6 +405,21 @@ def test_the_query_of_a_bucket_is_behind_by_the_revisions_that_are_kept(
     found = lag_of_progress([document], options)
     assert found is not None
     assert found.behind == 2
+
+
+def test_the_query_of_an_object_store_has_lost_no_object_that_was_replaced(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(f"OBJ_{unique}", [f"$O.{unique}.C.>", f"$O.{unique}.M.>"], allow_rollup_hdrs=True)
+    query = Query(stream_reader(nats_server, objectStore=unique, startingOffsets="earliest"))
+    put = partial(write, nats_server, objectStore=unique)
+    put(pa.table({"name": ["a"], "content": [b"1"]}))
+    assert len(query.rows(1)) == 1
+    for content in (b"2", b"3"):
+        put(pa.table({"name": ["a", "b"], "content": [content] * 2}))
+    status, stream = lag(nats_server, write_checkpoint(tmp_path / "c", query.offset), capsys)
+    assert (status, stream["problem"]) == (0, "")
+    assert len(query.rows(2)) == 2
 
 
 @pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])

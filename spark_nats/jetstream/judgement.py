@@ -17,6 +17,7 @@ the time of M is not known, and was created as noted        truncated if it ends
 the time of M is not known, and was created otherwise       recreated (1)
 ends before M                                               truncated if it is the same stream (2), else recreated
 ends with M                                                 intact
+ends with the sequence of M, stored later                   rewritten if it is the same stream (2), else recreated
 begins after M                                              intact if it may have had M (3), else recreated
 has a message with the sequence and the time of M           intact
 has a message with the sequence of M and another time       rewritten if it is the same stream (2), else recreated
@@ -80,10 +81,13 @@ def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
         return Judgement.TRUNCATED if is_same else Judgement.RECREATED
     if seen == end_of(info).fingerprint:
         return Judgement.INTACT
+    other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
+    # An earlier time tells nothing: a replica that was away while messages came and went may not know the last time.
+    if info.last_sequence == seen.sequence and info.last_time > seen.time:
+        return other
     if seen.sequence < info.first_sequence:
         return Judgement.INTACT if _may_have_had(position, seen, info) else Judgement.RECREATED
     there = yield from lacking(MessageAt(info.name, seen.sequence))
-    other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
     if there is not None and there.sequence == seen.sequence:
         return Judgement.INTACT if there.time == seen.time else other
     if not is_same:

@@ -172,6 +172,24 @@ def test_a_query_whose_stream_was_deleted_waits_for_another(nats_server: Server,
     assert query.run(fail=False) == [1, 2]
 
 
+def test_an_empty_stream_that_ends_where_the_query_stands_is_another_one_if_it_was_made_again(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 3)
+    query = StoppedQuery(nats_server, stream=unique)
+    assert query.run(fail=True) == [1, 2, 3]
+    nats_py.store_empty(unique, 1)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 3)
+    nats_py.purge_stream(unique)
+    assert "was deleted and created again" in sentence_of(lambda: query.run(fail=True))
+    assert query.run(fail=False) == []
+    nats_py.store_empty(unique, 1)
+    assert query.run(fail=True) == [4]
+
+
 def test_one_lost_stream_does_not_stop_the_others(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     kept, lost = f"{unique}_KEPT", f"{unique}_LOST"
     for stream in (kept, lost):

@@ -459,10 +459,19 @@ class Story:
 
 FILTERS = st.sampled_from([{}, {"subject": "a"}, {"subject": "a,b"}])
 
+MADE_AGAIN_AND_EMPTY = [
+    (("publish", "A", 2), Limits()),
+    (("look", "A", 1), Limits(max_offsets=1)),
+    (("drop", "A", 1), Limits()),
+    (("publish", "A", 2), Limits()),
+    (("trim", "A", 2), Limits()),
+]
+
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(EVENTS, LIMITS), max_size=30), FILTERS)
 @example([(("publish", "A", 4), Limits()), (("trim", "A", 3), Limits()), (("look", "A", 1), Limits())], {})
+@example(MADE_AGAIN_AND_EMPTY, {})
 def test_nothing_is_read_twice_and_nothing_skipped_without_a_named_loss(
     events: list[tuple[tuple[str, str, int], Limits]], filters: dict[str, Any]
 ) -> None:

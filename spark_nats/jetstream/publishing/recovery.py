@@ -108,7 +108,7 @@ class Recovery:
         self._memory_now = self.memory  # what held its ids then
         self._looked_back = clock.monotonic()  # when the stream was last known to have everything it had acknowledged
         self._behind = Behind(self.exact)
-        self._found = np.zeros(0, np.int64)  # the sequences at which rows were found that may not be the last ones
+        self._found = np.zeros(0, np.int64)  # the sequences at which rows of last-value streams were found
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
         self._view = StreamView(self.ack_timeout)

@@ -15,7 +15,7 @@ LACKS = b'{"error":{"code":400,"err_code":10070,"description":"wrong last msg ID
 
 
 @pytest.mark.parametrize("answers", [(KNOWS, LACKS), (LACKS, KNOWS)], ids=["first", "last"])
-def test_an_id_is_known_that_the_stream_knows_whichever_answer_is_the(answers: tuple[bytes, bytes]) -> None:
+def test_an_id_that_the_stream_knows_is_known_though_its_answer_comes(answers: tuple[bytes, bytes]) -> None:
     def script(peer: Peer) -> None:
         for request in peer.requests():
             for answer in answers:

@@ -67,18 +67,20 @@ class Once(set[object]):
 
 
 class Condition:
-    """The code and the sentence of an error or a log line, as a constant with the name of the code.
+    """The sentence of an error or a log line, as a constant, and the code that alerts and programs use.
+
+    The code is ``NATS_`` and the constant's name; :func:`set_codes` sets it, at the end of each module of conditions.
 
     Args:
-        text: the code in brackets, which alerts and programs use, and the sentence, for :meth:`str.format` with names.
-            Secrets are never put in.
+        template: the sentence, for :meth:`str.format` with names. Secrets are never put in.
         topics: what it is about, unless the error decides.
         transient: whether it may pass without a repair, unless the error decides, for example by the server's code.
     """
 
-    def __init__(self, text: str, *topics: Topic, transient: Transient = Transient.NEVER) -> None:
-        self.code, self.template = text.removeprefix("[").split("] ", 1)
-        self.topics, self.transient = topics, transient
+    code: str
+
+    def __init__(self, template: str, *topics: Topic, transient: Transient = Transient.NEVER) -> None:
+        self.template, self.topics, self.transient = template, topics, transient
 
     def __call__(self, /, **parameters: object) -> ConditionText:
         """Return the sentence with these values; one that is not text, bytes or a number is kept as its text."""
@@ -87,6 +89,13 @@ class Condition:
         said = ConditionText(self.template.format(**kept))
         said.condition, said.parameters, said.topics, said.transient = self.code, kept, self.topics, self.transient
         return said
+
+
+def set_codes(names: Mapping[str, object]) -> None:
+    """Set the codes of the conditions among the names of a module."""
+    for name, condition in names.items():
+        if isinstance(condition, Condition):
+            condition.code = f"NATS_{name}"
 
 
 passing = partial(Condition, transient=Transient.ALWAYS)

@@ -1,169 +1,158 @@
 """Errors, warnings and log lines of the writers of streams, buckets and core NATS."""
 
-from spark_nats.conditions import Condition, Topic
+from spark_nats.conditions import Condition, Topic, set_codes
 
 FOREACH_IS_NOT_EXACT = Condition(
-    "[NATS_FOREACH_IS_NOT_EXACT] option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not "
-    "run there; use window, or the sink (writeStream.format('nats'))"
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not run there; use window, or "
+    "the sink (writeStream.format('nats'))"
 )
 COLUMN_NOT_FOR_CORE = Condition(
-    "[NATS_COLUMN_NOT_FOR_CORE] column '{column}' cannot be written to core NATS, and would be lost; rename or drop "
-    "it, or name a stream to write to in the option 'stream'"
+    "column '{column}' cannot be written to core NATS, and would be lost; rename or drop it, or name a stream to write "
+    "to in the option 'stream'"
 )
 NO_SUBJECT = Condition(
-    "[NATS_NO_SUBJECT] the options do not say where to publish: add the column 'subject' (STRING) or set the option "
-    "'subject'"
+    "the options do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'"
 )
 COLUMN_FOR_STREAMS = Condition(
-    "[NATS_COLUMN_FOR_STREAMS] column '{column}' is for streams, and core NATS does not act on it; set the option "
-    "'stream', or drop the column"
+    "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column"
 )
 STATE_BUCKET_OLDER = Condition(
-    "[NATS_STATE_BUCKET_OLDER] the state bucket {bucket!r} is older than the query's checkpoint, which is at "
-    "micro-batch {batch}: {reason} (was it restored from a copy, has the query run without deduplicate=exact "
-    "meanwhile, or has another query run with a copy of this checkpoint?)"
+    "the state bucket {bucket!r} is older than the query's checkpoint, which is at micro-batch {batch}: {reason} (was "
+    "it restored from a copy, has the query run without deduplicate=exact meanwhile, or has another query run with a "
+    "copy of this checkpoint?)"
 )
 BATCHES_SKIPPED = Condition(
-    "[NATS_BATCHES_SKIPPED] {task} follows micro-batch {batch}, as where state was repartitioned between two runs of "
-    "the query: stream {stream!r} has nothing that this could store twice"
+    "{task} follows micro-batch {batch}, as where state was repartitioned between two runs of the query: stream "
+    "{stream!r} has nothing that this could store twice"
 )
-STORED_BEFORE_UNKNOWN = Condition(
-    "[NATS_STORED_BEFORE_UNKNOWN] {task} was begun before, and it is unknown what it stored then: {reason}"
-)
-ROW_CANNOT_BE_SENT = Condition(
-    "[NATS_ROW_CANNOT_BE_SENT] row {row} of the task cannot be sent: column '{column}' {rule}; {sent}"
-)
+STORED_BEFORE_UNKNOWN = Condition("{task} was begun before, and it is unknown what it stored then: {reason}")
+ROW_CANNOT_BE_SENT = Condition("row {row} of the task cannot be sent: column '{column}' {rule}; {sent}")
 STATE_BUCKET_UNUSABLE = Condition(
-    "[NATS_STATE_BUCKET_UNUSABLE] the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: "
-    "{reason}",
-    Topic.STATE_BUCKET,
+    "the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: {reason}", Topic.STATE_BUCKET
 )
 CANNOT_READ_BACK = Condition(
-    "[NATS_CANNOT_READ_BACK] if a task were tried again, its stored rows could not be read back from stream "
-    "{stream!r}: {reason}",
+    "if a task were tried again, its stored rows could not be read back from stream {stream!r}: {reason}",
     Topic.READING_BACK,
 )
 NOTE_INVALID = Condition(
-    "[NATS_NOTE_INVALID] the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another "
-    "program written there?"
+    "the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another program written "
+    "there?"
 )
 ATTEMPT_TOO_LATE = Condition(
-    "[NATS_ATTEMPT_TOO_LATE] {task} comes too late: {other} has begun since, so another attempt writes these rows or "
-    "has written them; this one writes no more"
+    "{task} comes too late: {other} has begun since, so another attempt writes these rows or has written them; this "
+    "one writes no more"
 )
 OTHER_PARTITIONS = Condition(
-    "[NATS_OTHER_PARTITIONS] {task} was begun before, and rows are split into other partitions now: rows "
-    "{which} are now stored a second time; run it again with the settings (such as 'minPartitions', "
-    "'maxRecordsPerPartition', spark.sql.shuffle.partitions) and with as many cores as it was begun with, by which "
-    "adaptive execution cuts a shuffle, and let it read the same; or set the option 'deduplicate' to window to continue"
+    "{task} was begun before, and rows are split into other partitions now: rows {which} are now stored a second time; "
+    "run it again with the settings (such as 'minPartitions', 'maxRecordsPerPartition', spark.sql.shuffle.partitions) "
+    "and with as many cores as it was begun with, by which adaptive execution cuts a shuffle, and let it read the "
+    "same; or set the option 'deduplicate' to window to continue"
 )
 BATCH_UNKNOWN = Condition(
-    "[NATS_BATCH_UNKNOWN] Spark does not say which query and micro-batch this is, so rows cannot have message ids that "
-    "a replay repeats; set the option 'deduplicate' to false"
+    "Spark does not say which query and micro-batch this is, so rows cannot have message ids that a replay repeats; "
+    "set the option 'deduplicate' to false"
 )
 NOT_RUN = Condition(
-    "[NATS_NOT_RUN] {what} is not written: Spark has not run the write of {count} of its {tasks} partitions, whose "
-    "rows are not in {target}; with trigger(continuous=...), Spark never runs a sink that is written in Python: stop "
-    "the query, remove from its checkpoint the files of 'offsets' after the last one of 'commits', because Spark would "
-    "leave their rows out, and start it with a trigger for micro-batches, such as trigger(processingTime='1 second')"
+    "{what} is not written: Spark has not run the write of {count} of its {tasks} partitions, whose rows are not in "
+    "{target}; with trigger(continuous=...), Spark never runs a sink that is written in Python: stop the query, remove "
+    "from its checkpoint the files of 'offsets' after the last one of 'commits', because Spark would leave their rows "
+    "out, and start it with a trigger for micro-batches, such as trigger(processingTime='1 second')"
 )
 NO_WINDOW = Condition(
-    "[NATS_NO_WINDOW] {target} recognizes no message ids, because its duplicate_window is 0 (from nats-server 2.14 on, "
-    "a stream with sources has none unless it is given one), so that it would store rows of a replay twice; nothing "
-    "was sent; give it a duplicate_window, or set the option 'deduplicate' to {instead}"
+    "{target} recognizes no message ids, because its duplicate_window is 0 (from nats-server 2.14 on, a stream with "
+    "sources has none unless it is given one), so that it would store rows of a replay twice; nothing was sent; give "
+    "it a duplicate_window, or set the option 'deduplicate' to {instead}"
 )
 IDS_NOT_RECOGNIZED = Condition(
-    "[NATS_IDS_NOT_RECOGNIZED] {target} recognizes no message ids, because its duplicate_window is 0 (from nats-server "
-    "2.14 on, a stream with sources has none unless it is given one): rows that Spark writes again after a task has "
-    "failed, or with a 'msg_id' that it has already, are stored again; give it a duplicate_window"
+    "{target} recognizes no message ids, because its duplicate_window is 0 (from nats-server 2.14 on, a stream with "
+    "sources has none unless it is given one): rows that Spark writes again after a task has failed, or with a "
+    "'msg_id' that it has already, are stored again; give it a duplicate_window"
 )
 COUNTERS_FIRE_NOTHING = Condition(
-    "[NATS_COUNTERS_FIRE_NOTHING] stream {stream!r} has counters and allows schedules (its allow_msg_counter and "
-    "allow_msg_schedules are true), and would add the increments of rows with schedules, but never publish them; drop "
-    "the column 'headers' or the option 'controlHeaders', and write schedules to another stream"
+    "stream {stream!r} has counters and allows schedules (its allow_msg_counter and allow_msg_schedules are true), and "
+    "would add the increments of rows with schedules, but never publish them; drop the column 'headers' or the option "
+    "'controlHeaders', and write schedules to another stream"
 )
 NO_ACKNOWLEDGEMENTS = Condition(
-    "[NATS_NO_ACKNOWLEDGEMENTS] stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row "
-    "would be known to be stored; nothing was sent; set no_ack to false, or use another stream, or core NATS "
-    "(without the option 'stream')"
+    "stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to be "
+    "stored; nothing was sent; set no_ack to false, or use another stream, or core NATS (without the option 'stream')"
 )
 MIRRORS_ANOTHER = Condition(
-    "[NATS_MIRRORS_ANOTHER] {target} is a mirror of {origin}, and stores only messages from there; nothing was sent; "
-    "write to {origin} instead"
+    "{target} is a mirror of {origin}, and stores only messages from there; nothing was sent; write to {origin} instead"
 )
 STATE_BUCKET_MIRRORS = Condition(
-    "[NATS_STATE_BUCKET_MIRRORS] the state bucket {bucket!r}, in which tasks note what they begin, is a mirror of "
-    "{origin}, and stores only messages from there; nothing was sent; name another bucket with the option 'stateBucket'"
+    "the state bucket {bucket!r}, in which tasks note what they begin, is a mirror of {origin}, and stores only "
+    "messages from there; nothing was sent; name another bucket with the option 'stateBucket'"
 )
 NO_LIFETIMES = Condition(
-    "[NATS_NO_LIFETIMES] stream {stream!r} does not allow lifetimes of single messages (its allow_msg_ttl is not "
-    "true), but there is a column 'ttl'; set allow_msg_ttl to true, or drop the column"
+    "stream {stream!r} does not allow lifetimes of single messages (its allow_msg_ttl is not true), but there is a "
+    "column 'ttl'; set allow_msg_ttl to true, or drop the column"
 )
 NO_LIFETIMES_OF_KEYS = Condition(
-    "[NATS_NO_LIFETIMES_OF_KEYS] bucket {bucket!r} does not allow lifetimes of single keys, but there is a column "
-    "'ttl'; create it with a limit_marker_ttl, set its allow_msg_ttl to true, or drop the column"
+    "bucket {bucket!r} does not allow lifetimes of single keys, but there is a column 'ttl'; create it with a "
+    "limit_marker_ttl, set its allow_msg_ttl to true, or drop the column"
 )
 NO_COUNTERS = Condition(
-    "[NATS_NO_COUNTERS] stream {stream!r} has no counters (its allow_msg_counter is not true), but there is a column "
-    "'increment'; create a stream with allow_msg_counter, or drop the column"
+    "stream {stream!r} has no counters (its allow_msg_counter is not true), but there is a column 'increment'; create "
+    "a stream with allow_msg_counter, or drop the column"
 )
 INCREMENTS_ONLY = Condition(
-    "[NATS_INCREMENTS_ONLY] stream {stream!r} has counters (its allow_msg_counter is true), and accepts only "
-    "increments; add the column 'increment'"
+    "stream {stream!r} has counters (its allow_msg_counter is true), and accepts only increments; add the column "
+    "'increment'"
 )
 COUNTERS_EXPECT_NOTHING = Condition(
-    "[NATS_COUNTERS_EXPECT_NOTHING] stream {stream!r} has counters (its allow_msg_counter is true), which are "
-    "incremented in any case; drop the column 'expected_last_subject_sequence'"
+    "stream {stream!r} has counters (its allow_msg_counter is true), which are incremented in any case; drop the "
+    "column 'expected_last_subject_sequence'"
 )
 CONTROL_HEADERS_LEFT_OUT = Condition(
-    "[NATS_CONTROL_HEADERS_LEFT_OUT] rows have headers that would control the server, and these are not sent: "
-    "{headers}; set the option 'controlHeaders' to true to send them"
+    "rows have headers that would control the server, and these are not sent: {headers}; set the option "
+    "'controlHeaders' to true to send them"
 )
 REPUBLISHED_ROWS_REFUSED = Condition(
-    "[NATS_REPUBLISHED_ROWS_REFUSED] {target} sends its messages on to {dest!r}, where {others} listens; headers go "
-    "along, and so it drops, without telling anybody, rows with {what} unless it takes these too; let it have {target} "
-    "as its source instead"
+    "{target} sends its messages on to {dest!r}, where {others} listens; headers go along, and so it drops, without "
+    "telling anybody, rows with {what} unless it takes these too; let it have {target} as its source instead"
 )
 ROWS_STORED_ALREADY = Condition(
-    "[NATS_ROWS_STORED_ALREADY] stream {stream} already had {duplicates} of the {rows} rows of this task, by their "
-    "message ids, and did not store them again: the micro-batch is a replay, or rows have the same 'msg_id'"
+    "stream {stream} already had {duplicates} of the {rows} rows of this task, by their message ids, and did not store "
+    "them again: the micro-batch is a replay, or rows have the same 'msg_id'"
 )
 SUBJECT_OF_STREAM = Condition(
-    "[NATS_SUBJECT_OF_STREAM] the subject {subject!r} belongs to the stream {streams}, but rows are published to it "
-    "without the option 'stream': nothing is acknowledged, and the stream may drop messages without an error; set "
-    "the option 'stream' to {stream!r}"
+    "the subject {subject!r} belongs to the stream {streams}, but rows are published to it without the option "
+    "'stream': nothing is acknowledged, and the stream may drop messages without an error; set the option 'stream' to "
+    "{stream!r}"
 )
 CONFLICTS_SKIPPED = Condition(
-    "[NATS_CONFLICTS_SKIPPED] bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their "
-    "keys do not have the revisions that the rows expect"
+    "bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their keys do not have the "
+    "revisions that the rows expect"
 )
 TARGET_LOST_MESSAGES = Condition(
-    "[NATS_TARGET_LOST_MESSAGES] stream {stream} has lost {messages} acknowledged messages: it ended at sequence "
-    "{last}{stored} when {task} first began, and everything after sequence {kept} is lost; lost rows of {task} are "
-    "stored again, lost rows of {others} are not"
+    "stream {stream} has lost {messages} acknowledged messages: it ended at sequence {last}{stored} when {task} first "
+    "began, and everything after sequence {kept} is lost; lost rows of {task} are stored again, lost rows of {others} "
+    "are not"
 )
 TARGET_LOST_END = Condition(
-    "[NATS_TARGET_LOST_END] stream {stream} has lost acknowledged messages: it ended at sequence {last}{stored} when "
-    "{task} began, and now ends at {now}; lost rows of {others} are not stored again"
+    "stream {stream} has lost acknowledged messages: it ended at sequence {last}{stored} when {task} began, and now "
+    "ends at {now}; lost rows of {others} are not stored again"
 )
 CHECKPOINT_OLDER = Condition(
-    "[NATS_CHECKPOINT_OLDER] {task} comes after micro-batch {batch}, as if an older checkpoint were in use, or another "
-    "query with a copy of it had gone further: its rows may already be stored, and are then stored twice"
+    "{task} comes after micro-batch {batch}, as if an older checkpoint were in use, or another query with a copy of it "
+    "had gone further: its rows may already be stored, and are then stored twice"
 )
 TARGET_CHANGED = Condition(
-    "[NATS_TARGET_CHANGED] {task} was begun before, and written to the stream {old} created at {created}; its rows "
-    "now go to the present stream {stream}"
+    "{task} was begun before, and written to the stream {old} created at {created}; its rows now go to the present "
+    "stream {stream}"
 )
-BEGUN_BEFORE = Condition("[NATS_BEGUN_BEFORE] {task} was begun before: {stored} of its {rows} rows were stored then")
+BEGUN_BEFORE = Condition("{task} was begun before: {stored} of its {rows} rows were stored then")
 FIRST_TIME = Condition(
-    "[NATS_FIRST_TIME] the state bucket {bucket} has no entry for this query; stream {stream} shows that {task} is "
-    "written for the first time"
+    "the state bucket {bucket} has no entry for this query; stream {stream} shows that {task} is written for the first "
+    "time"
 )
 STILL_WRITING = Condition(
-    "[NATS_STILL_WRITING] writing to {stream}, {task}: {rows:,} rows stored so far, {rate:,.0f} a second; "
-    "{in_flight:,} of at most {window:,} in flight, {resent:,} sent again"
+    "writing to {stream}, {task}: {rows:,} rows stored so far, {rate:,.0f} a second; {in_flight:,} of at most "
+    "{window:,} in flight, {resent:,} sent again"
 )
 STILL_SENDING = Condition(
-    "[NATS_STILL_SENDING] writing to core NATS, {task}: {rows:,} rows processed by the server so far, {rate:,.0f} a "
-    "second"
+    "writing to core NATS, {task}: {rows:,} rows processed by the server so far, {rate:,.0f} a second"
 )
+
+set_codes(globals())

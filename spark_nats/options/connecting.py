@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, Opening, Reach, RetryOptions, TlsOptions
@@ -29,7 +29,6 @@ KEYS = ("tlsKeyFile", "tlsKeySecret")
 _JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, as in ADR-40
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Servers(Group, section="Connecting"):
     """The options for the servers and the way to them."""
 
@@ -62,7 +61,6 @@ class Servers(Group, section="Connecting"):
         return None
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Login(Group, section="Login"):
     """The options for the login."""
 
@@ -98,7 +96,6 @@ class Login(Group, section="Login"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Tls(Group, section="TLS"):
     """The options for TLS."""
 
@@ -138,7 +135,6 @@ class Tls(Group, section="TLS"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TimeLimits(Group, section="Time limits and reconnecting"):
     """The options for timeouts and retries."""
 
@@ -172,7 +168,6 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
     """All options of a connection; the client gets their values as plain settings, without option names."""
 
@@ -232,7 +227,6 @@ class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
         return tls
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Echo(Group, section="Core NATS"):
     """The option of a connection that writes to core NATS."""
 

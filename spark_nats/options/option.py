@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, replace
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, dataclass_transform, overload
 
 from spark_nats.conditions.queries import INVALID_OPTION
 from spark_nats.errors import OptionError
@@ -50,29 +50,6 @@ class Option:
         return self.absent if text is None else self.read(text)
 
 
-class Group:
-    """A group of options: a dataclass that has them as fields, or a base class of one.
-
-    Attributes:
-        section: the heading in the documentation for the options that the class itself declares.
-        options: the options of the class and of its base classes, by the names of their fields.
-    """
-
-    section = ""
-    options: Mapping[str, Option] = {}
-
-    def __init_subclass__(cls, section: str = "") -> None:
-        cls.section = section or cls.section
-        found: dict[str, Option] = {}
-        for base in reversed(cls.__mro__[1:]):  # the order of a dataclass's fields
-            found |= getattr(base, "options", {})
-        for name, each in vars(cls).items():
-            if isinstance(each, Field) and _OPTION in each.metadata:
-                row: Option = each.metadata[_OPTION]
-                found[name] = replace(row, name=row.name or _camel_case(name), section=row.section or cls.section)
-        cls.options = found
-
-
 class _Others(TypedDict, total=False):
     batch_default: str
     streaming: bool
@@ -100,6 +77,37 @@ def option(read: Callable[[str], Any], meaning: str, **others: Any) -> Any:
 
 
 _OPTION = "option"
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+class Group:
+    """A group of options: its subclasses are dataclasses that have them as fields.
+
+    They share one constructor: to make one for each class takes time in every process that reads options.
+
+    Attributes:
+        section: the heading in the documentation for the options that the class itself declares.
+        options: the options of the class and of its base classes, by the names of their fields.
+    """
+
+    section = ""
+    options: ClassVar[Mapping[str, Option]] = {}
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    def __init_subclass__(cls, section: str = "") -> None:
+        cls.section = section or cls.section
+        found: dict[str, Option] = {}
+        for base in reversed(cls.__mro__[1:]):  # the order of a dataclass's fields
+            found |= getattr(base, "options", {})
+        for name, each in vars(cls).items():
+            if isinstance(each, Field) and _OPTION in each.metadata:
+                row: Option = each.metadata[_OPTION]
+                found[name] = replace(row, name=row.name or _camel_case(name), section=row.section or cls.section)
+        cls.options = found
+        dataclass(init=False, repr=False, frozen=True, kw_only=True)(cls)
 
 
 def values_of(group: type[Group], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:

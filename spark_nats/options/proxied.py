@@ -1,6 +1,6 @@
 """The options of a proxy."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_nats.client.proxy import ByProxy, Proxy, parse_proxy
 from spark_nats.options import values
@@ -17,7 +17,6 @@ def read_proxy(text: str) -> Proxy:
     return parse_proxy(text)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Proxied(Group, section="Connecting"):
     """The options for a proxy between the client and all servers."""
 

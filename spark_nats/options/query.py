@@ -7,7 +7,7 @@ a group gets no dataclass methods: their creation costs time in each process tha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -31,7 +31,6 @@ FAIL_ON_DATA_LOSS = (
 Q = TypeVar("Q", bound="Query")
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Query(Group):
     """The fields of every query."""
 
@@ -64,7 +63,6 @@ class Query(Group):
         return other(**known, **rows)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RowQuery(Query):
     """A query that writes rows as messages."""
 
@@ -84,7 +82,6 @@ class RowQuery(Query):
         return None
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JetStreamQuery(Query, section="Connecting"):
     """The options of a query that uses JetStream."""
 
@@ -97,14 +94,12 @@ class JetStreamQuery(Query, section="Connecting"):
     domain: str | None = option(values.read_name, "JetStream domain in which the streams are")
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DataLoss(Group, section=EXACTNESS):
     """The option for lost messages."""
 
     fail_on_data_loss: bool = option(values.read_boolean, FAIL_ON_DATA_LOSS, default="true")
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Partitions(Group, section="Micro-batches and partitions"):
     """The option for the number of partitions."""
 
@@ -113,7 +108,6 @@ class Partitions(Group, section="Micro-batches and partitions"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Triggers(Group, section="Micro-batches and partitions"):
     """The options for the size of a micro-batch."""
 
@@ -157,7 +151,6 @@ class Triggers(Group, section="Micro-batches and partitions"):
             raise OptionError(MORE_THAN_MOST(least=self.min_offsets, most=self.max_offsets))
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
     """The options of a query that reads streams, or the stream of a bucket or object store: start and partitions."""
 

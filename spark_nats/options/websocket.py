@@ -49,7 +49,6 @@ def read_headers(text: str) -> ByWebSocket:
     return ByWebSocket(tuple(found.items()))
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class WebSocket(Group, section="Connecting"):
     """The option for servers that are reached through a WebSocket."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 
 from spark_nats.kinds.buckets.options import SECTION, BucketReadOptions
@@ -28,7 +27,6 @@ def read_moment(text: str) -> int | datetime | str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class MomentReadOptions(BucketReadOptions, section=SECTION):
     """What a batch reads of a KV bucket, possibly at one moment."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from spark_nats.errors import OptionError
@@ -40,7 +39,6 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     return values.read_creation(text, "a bucket", values.CREATED, '{"history": 5, "max_age": "24h"}')
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Bucket(Group, section=WHAT):
     """Which bucket is read or written."""
 
@@ -60,7 +58,6 @@ class _Bucket(Group, section=WHAT):
         return None if self.create is None else bucket_config(self.bucket, self.create)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _BucketRead(_Bucket, section=SECTION):
     """Which keys of a bucket are read."""
 
@@ -72,7 +69,6 @@ class _BucketRead(_Bucket, section=SECTION):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
     """What a batch reads of a KV bucket."""
 
@@ -85,7 +81,6 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="true")
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketScan(ReadOptions):
     """The options of a read of a bucket's changes, as those of a read of its stream."""
 
@@ -93,7 +88,6 @@ class BucketScan(ReadOptions):
     ignore_deletes: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
     """What a streaming query reads of the changes of a KV bucket."""
 
@@ -111,7 +105,6 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
         ).checked(given)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketStreamWrite(WriteOptions):
     """The options of a write to a bucket, as those of a write to its stream."""
 
@@ -119,7 +112,6 @@ class BucketStreamWrite(WriteOptions):
     on_conflict: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
     """What is written to a KV bucket, and how."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from spark_nats.kinds.streams.options import NEVER, SUBJECT, RowOptions, WriteOptions
 from spark_nats.options import values
@@ -14,7 +13,6 @@ from spark_nats.options.query import EXACTNESS, FAIL_ON_DATA_LOSS, WHAT, Partiti
 SECTION = "Core NATS"
 
 
-@dataclass(frozen=True, kw_only=True)
 class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
     """What a query reads of core NATS, and how."""
 
@@ -57,7 +55,6 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
 class CoreWriteOptions(Echo, RowOptions, Query, section=SECTION):
     """How a query writes to core NATS."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from spark_nats.kinds.objects.wire import descriptions, store_config, stream_of_store
@@ -32,7 +31,6 @@ def read_create_object_store(text: str) -> dict[str, Any] | None:
     return values.read_creation(text, "an object store", fields, '{"max_bytes": 1000000000, "replicas": 3}')
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Store(Group, section=WHAT):
     """Which object store is read or written."""
 
@@ -45,7 +43,6 @@ class _Store(Group, section=WHAT):
     )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Objects(_Store, section=SECTION):
     """Which objects of an object store are read."""
 
@@ -59,19 +56,16 @@ class _Objects(_Store, section=SECTION):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObjectReadOptions(_Objects, Partitions, DataLoss, JetStreamQuery):
     """Which objects of an object store are read: those whose names match the ``pattern``, or all."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObjectScan(ReadOptions):
     """What is read of an object store's stream, and which ``objects`` of the store."""
 
     objects: ObjectReadOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObjectChangesOptions(_Objects, StreamScan):
     """Which changes of an object store a streaming query reads."""
 
@@ -88,7 +82,6 @@ class ObjectChangesOptions(_Objects, StreamScan):
         ).checked(given)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     """The object store into which rows are put."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -55,7 +55,6 @@ def read_create_stream(text: str) -> bool | RequestedConfig:
     return requested
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamsNamed(Group, section=WHAT):
     """The streams that are read or written."""
 
@@ -94,7 +93,6 @@ class StreamsNamed(Group, section=WHAT):
         return RequestedConfig.of({**requested, "name": streams[0]}, requested.named)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest streams"):
     """Which messages of streams to read, and how."""
 
@@ -215,7 +213,6 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
                 raise OptionError(conditions.ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RowOptions(BadRows, RowQuery, section="Writing"):
     """Options of a query that writes rows as messages."""
 
@@ -227,7 +224,6 @@ class RowOptions(BadRows, RowQuery, section="Writing"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
     """Options of a query that writes rows which a stream acknowledges."""
 
@@ -263,7 +259,6 @@ DEDUPLICATE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where and how to write; without a ``stream``, rows go to core NATS."""
 

@@ -1,7 +1,6 @@
 """The option ``progressConsumer``: durable consumers show how far a query has come."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Self
 
 from spark_nats.errors import OptionError
@@ -12,7 +11,6 @@ from spark_nats.options.option import option
 from spark_nats.options.query import Partitions
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShownReadOptions(ReadOptions, section=Partitions.section):
     """Which messages of streams to read, and how; durable consumers may show the progress."""
 

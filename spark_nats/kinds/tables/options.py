@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from spark_nats.conditions.queries import SUBJECT_NEEDS_SUBJECTS
@@ -55,7 +54,6 @@ def read_table(text: str) -> str:
         raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableReadOptions(JetStreamQuery, section=WHAT):
     """Which table of the account's inventory a batch reads.
 

@@ -1,13 +1,10 @@
 """The option ``atomic``."""
 
-from dataclasses import dataclass
-
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import RowQuery
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Atomic(RowQuery, section="Writing"):
     """The option for rows that are stored together."""
 

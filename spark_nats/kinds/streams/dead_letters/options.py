@@ -1,7 +1,6 @@
 """The options ``badRows`` and ``badRowsStream``."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.dead_letters import conditions
@@ -19,7 +18,6 @@ def read_bad_rows(text: str) -> str:
     return values.read_word(text, FAIL, DROP, TO_STREAM)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BadRows(RowQuery, section="Writing"):
     """The options for rows that cannot be sent."""
 

@@ -30,11 +30,6 @@ class Planned(NamedTuple):
     offsets: dict[int | str, QueryOffset | None]  # by the source's number or name; None of a source that is not ours
     are_uses: bool  # whether a number is that of a use of a source: a DataFrame that is used twice has two
 
-    @property
-    def reads_nats(self) -> bool:
-        """Whether the query reads streams of NATS; there may be none yet."""
-        return any(offset is not None for offset in self.offsets.values())
-
     def entries(self, sources: Mapping[int | str, int | str]) -> dict[Key, OffsetEntry]:
         """Return what it has of each stream of these sources, which are given new numbers."""
         ours = ((number, self.offsets.get(source) or {}) for source, number in sources.items())
@@ -79,7 +74,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     if not samples or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=files.location, batch=batch))
     last = known.get(batch, under_way)
-    if last is None or not last.reads_nats:
+    if last is None or all(offset is None for offset in last.offsets.values()):
         raise NatsError(conditions.NOT_BEHIND(query=f"of {files.location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)

@@ -1,7 +1,6 @@
 """Options that several kinds of queries share, in groups; the dataclass of each kind inherits the groups it needs.
 
-The fields of the last base class come first, in the documentation too. The package never makes an object of a group, so
-a group gets no dataclass methods: their creation costs time in each process that reads options.
+The fields of the last base class come first, in the documentation too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions import ConditionText
 from spark_nats.kinds.buckets.options import SKIP, BucketStreamWrite
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
@@ -67,7 +66,7 @@ def sink_of(options: WriteOptions) -> Sink:
         naming=partial(_naming, bucket),
         no_lifetimes=NO_LIFETIMES_OF_KEYS(bucket=bucket),
         conflicts=partial(_conflicts, bucket, options.api_prefix, options.on_conflict == SKIP),
-        skipped=partial(_skipped, bucket),
+        skipped=partial(CONFLICTS_SKIPPED, bucket=bucket),
     )
 
 
@@ -87,7 +86,3 @@ def _conflicts(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> C
     from spark_nats.kinds.buckets.conflicts import Conflicts
 
     return Conflicts(bucket, api_prefix, skips, sets_aside).resolve
-
-
-def _skipped(bucket: str, skipped: int, rows: int) -> ConditionText:
-    return CONFLICTS_SKIPPED(bucket=bucket, skipped=skipped, rows=rows)

@@ -164,7 +164,7 @@ class RowWriter:
                 raise error.about(Topic.ROW) from None
             raise
         if publisher.skipped and self._sink.skipped:
-            logger.warning(self._sink.skipped(publisher.skipped, counts.rows).with_code)
+            logger.warning(self._sink.skipped(skipped=publisher.skipped, rows=counts.rows).with_code)
         return counts
 
     def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:

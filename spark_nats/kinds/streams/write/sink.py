@@ -30,7 +30,7 @@ class Sink:
         no_lifetimes: the error when the target does not allow lifetimes of single rows.
         conflicts: returns the resolver for a task's rows whose subjects have another last message than expected; its
             argument tells whether such rows are set aside.
-        skipped: returns the warning about skipped rows, from their number and the number of all rows.
+        skipped: returns the warning about skipped rows, from their number, ``skipped``, and that of all, ``rows``.
     """
 
     words: str | None = None
@@ -39,7 +39,7 @@ class Sink:
     naming: Callable[[JetStream], AbstractContextManager[None]] | None = None
     no_lifetimes: ConditionText | None = None
     conflicts: Callable[[bool], ConflictResolver] | None = None
-    skipped: Callable[[int, int], ConditionText] | None = None
+    skipped: Callable[..., ConditionText] | None = None
 
     def target(self, options: Query) -> str:
         """Return the name of the target, as the log and errors use it."""

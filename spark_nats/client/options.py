@@ -1,7 +1,7 @@
 """The settings of a connection, as plain values that any executor can use.
 
-Only :class:`TlsOptions` has defaults here. All others are in :mod:`spark_nats.options`, where
-:func:`~spark_nats.options.connection_options` makes the settings of a connection from a few texts.
+Only :class:`TlsOptions` and indirect ways to servers have defaults here. All others are in :mod:`spark_nats.options`,
+where :func:`~spark_nats.options.connection_options` makes the settings of a connection from a few texts.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class ConnectionOptions:
     idle_timeout: float  # how long an idle connection is kept
     ping_interval: float  # of silence before a PING; a connection with two unanswered PINGs is lost
     inbox_prefix: str  # first tokens of the subjects that receive answers
-    reach: Reach | None  # an indirect way to servers, such as a proxy; None to connect directly
-    opening: Callable[[], Opening] | None  # of servers with a path; raises NatsError if a package for it is missing
     echo: bool  # whether the server delivers the connection's own messages to its subscriptions
+    reach: Reach | None = None  # an indirect way to servers, such as a proxy; None to connect directly
+    # what opens connections to servers with a path; raises NatsError if a package for it is missing
+    opening: Callable[[], Opening] | None = None
 
 
 @dataclass(frozen=True, slots=True)

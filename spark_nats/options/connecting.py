@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 from spark_nats.client.auth import Credentials
-from spark_nats.client.options import ConnectionOptions, Opening, Reach, RetryOptions, TlsOptions
+from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.conditions.queries import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
@@ -53,12 +53,6 @@ class Servers(Group, section="Connecting"):
     inbox_prefix: str = option(
         values.read_tokens, "first tokens of the subjects on which the connector receives answers", default=INBOX_PREFIX
     )
-    opening: Callable[[], Opening] | None = None  # the value of an option where a WebSocket is possible
-
-    @property
-    def reach(self) -> Reach | None:
-        """The indirect way to servers, such as a proxy; None to connect directly."""
-        return None
 
 
 class Login(Group, section="Login"):

@@ -170,7 +170,9 @@ def _work(url: str) -> None:
             parts: Iterator[Any] = (
                 table.slice(start, size) for start in range(0, size if work.batches else _WRITTEN, size)
             )
-            task = WriteTask(query, str(batch), 0, run="run", planned=batch + 1) if stream else WriteTask("", None, 0)
+            task = (
+                WriteTask(query, str(batch), 0, 0, None, False, "run", batch + 1) if stream else WriteTask("", None, 0)
+            )
             write_partition(options, task, parts)
 
     def timed(what: Callable[[], object]) -> tuple[float, float]:

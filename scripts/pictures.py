@@ -422,7 +422,7 @@ def rows(theme: Theme) -> Drawing:
         ("ours", "`columns.py`", "every row is checked"),
         ("ours", "`message_ids.py`", "ids, made of what rows say"),
         ("ours", "`replay.py`", "leaves out what an earlier attempt stored"),
-        ("ours", "`sending.py`", "rows that wait"),
+        ("ours", "`publisher.py`", "rows that wait"),
         ("ours", "`flight.py`", "rows that are in flight"),
     ]
     before = None
@@ -432,7 +432,7 @@ def rows(theme: Theme) -> Drawing:
             d.arrow(before.bottom, box.top)
         before = box
     wire = d.box(8, 396, 214, 48, ["`encoder.py`", "one join, one buffer"], "nats")
-    stored = d.box(238, 396, 214, 48, ["`acknowledged.py`", "rows that are stored"], "ours")
+    stored = d.box(238, 396, 214, 48, ["`recovery.py`", "rows that are stored"], "ours")
     d.arrow((wire.top[0], 370), wire.top)
     d.arrow((stored.top[0], 370), stored.top)
     return d
@@ -447,7 +447,7 @@ def answers(theme: Theme) -> Drawing:
             (
                 ("nats", ["bytes on the inbox"]),
                 ("ours", ["`decoder.py`", "columns"]),
-                ("ours", ["`sending.py`", "the loop over a connection"]),
+                ("ours", ["`publisher.py`", "the loop over a connection"]),
                 ("ours", ["`flight.receive`", "finds the row by its number"]),
             )
         )

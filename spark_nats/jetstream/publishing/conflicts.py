@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.flight import Rows
+from spark_nats.jetstream.publishing.recovery import PublishLedger
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask

@@ -4,13 +4,18 @@ The stream stores rows in the order in which they were given, except where JetSt
 before them: it may refuse a row and store the next one (429, 503), and a failing leader may lose rows while the next
 leader stores later ones. Once an answer comes out of order, the publisher sends nothing more until the answers to
 all earlier rows have come or are lost.
+
+It sends rows over one connection as fast as the window allows. After a refusal, it sends nothing more until the fate of
+the refused rows is decided. It goes on over another connection when one is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,21 +24,55 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.conditions import Topic
-from spark_nats.errors import NatsError, PublishError
+from spark_nats.conditions import jetstream as conditions
+from spark_nats.conditions.client import ROW_TOO_LARGE
+from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
-from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
-from spark_nats.jetstream.publishing.conflicts import ConflictResolver
-from spark_nats.jetstream.publishing.flight import Rows, Window
-from spark_nats.jetstream.publishing.recovery import Recovery
-from spark_nats.jetstream.publishing.sending import Aside, LameDuckError, Sender
+from spark_nats.jetstream.publishing import decide
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
+from spark_nats.jetstream.publishing.flight import (
+    OF_ROWS,
+    Elsewhere,
+    Flight,
+    RefusedMessage,
+    Rows,
+    Window,
+    count_of,
+    cut,
+)
+from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.publish_acks import PublishAcks
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict
+
+logger = logging.getLogger(__name__)
 
 SURE_WITHIN = 0.25
 """Seconds within which a stream cannot lose acknowledged messages and store others: a server would first have to end
 and come back with less."""
+MAX_PAYLOAD = "the server's max_payload"
+"""What limits the size of a row, in words."""
+
+
+def too_large(limit: str, most: int) -> str:
+    """Return the rule that a row breaks which is larger than a limit."""
+    return f"is larger with its headers than {limit} of {most} bytes"
+
+
+class Aside(Protocol):
+    """Takes rows that the stream refuses for their own content, so that the others can be stored."""
+
+    verdicts: Collection[Verdict]
+    """The refusals for which it takes a row."""
+
+    def take(self, row: Rows, reason: str) -> None:
+        """Take one row, and the reason of its refusal."""
+
+
+class LameDuckError(Exception):
+    """The server shuts down, so that the rows that are left need another one."""
 
 
 class Publisher:
@@ -92,8 +131,9 @@ class Publisher:
             memory=memory,
             id_prefix=id_prefix,
         )
-        window = Window(max_in_flight)
-        self._sender = Sender(connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, aside)
+        self._acks, self._window, self._queue = acks, Window(max_in_flight), self._ledger.queue
+        self._resolve, self._on_stored, self._aside = resolve, on_stored, aside
+        self.move_to(connection)
         self._has_moved = False  # whether another connection is used than at first
         self._began = math.inf  # when the first row was given
 
@@ -115,12 +155,12 @@ class Publisher:
     @property
     def in_flight(self) -> int:
         """How many rows are sent and not answered."""
-        return self._ledger.flight.in_flight
+        return self._flight.in_flight
 
     @property
     def window(self) -> int:
         """How many rows may be in flight at the moment."""
-        return self._sender.window.size
+        return self._window.size
 
     @property
     def resent(self) -> int:
@@ -160,18 +200,18 @@ class Publisher:
         if conditional:
             self.drain()
         if not len(subjects):
-            self._keep_trying(self._sender.send_queue)  # the server may have sent a PING
+            self._keep_trying(self._send_queue)  # the server may have sent a PING
             return
         if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
-            self._sender.last_stored = self._recovery.last_progress = clock.monotonic()
+            self._last_stored = self._recovery.last_progress = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
         self._ledger.given += len(subjects)
         ids = None if ids is None or ids.null_count else ids
         self._ledger.all_ids &= ids is not None
         numbers = np.arange(first, self._ledger.given)
-        self._ledger.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
-        self._keep_trying(self._sender.send_queue)
+        self._queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
+        self._keep_trying(self._send_queue)
 
     def ask(self, question: Callable[[JetStream], None]) -> None:
         """Ask a question over the connection that carries the rows; over another one, if it is lost.
@@ -179,7 +219,7 @@ class Publisher:
         Raises:
             NatsError: what the question raised cannot pass, or the connection failed.
         """
-        self._keep_trying(lambda: question(JetStream(self._sender.connection, self._recovery.api_prefix)))
+        self._keep_trying(lambda: question(self._js))
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.
@@ -188,7 +228,7 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._keep_trying(self._sender.finish)
+        self._keep_trying(self._send_all)
 
     def verify(self) -> None:
         """Check that the stream still has what it has acknowledged; to be called after :meth:`drain`.
@@ -199,7 +239,7 @@ class Publisher:
             PublishError: the stream has lost rows, is missing or recreated, or has no leader that answers.
             NatsError: the connection failed.
         """
-        self._keep_trying(lambda: self._sender.verify(closely=self._has_moved))
+        self._keep_trying(lambda: self._recovery.verify(self._js, closely=self._has_moved))
 
     @property
     def needs_verifying(self) -> bool:
@@ -216,12 +256,18 @@ class Publisher:
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
-        self._sender.close()
+        self._connection.unsubscribe(self._answers)
 
     def move_to(self, connection: Connection) -> None:
         """Send over another connection from now on; no row is in flight on it yet."""
-        self._sender.move_to(connection)
-        self._has_moved = True
+        inbox = connection.new_inbox()
+        self._answers = connection.subscribe(f"{inbox}.*")
+        self._connection, self._inbox, self._has_moved = connection, inbox, True
+        self._js = JetStream(connection, self._recovery.api_prefix)
+        self._last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
+        self._stranger = ""  # the last answer of another responder, in words
+        self._elsewhere = Elsewhere(self._acks.crosses(connection.info.domain))
+        self._start(0)
 
     def _keep_trying(self, work: Callable[[], None]) -> None:
         """Do work that sends and receives, over another connection when one is lost; errors report the rows' fate."""
@@ -244,16 +290,16 @@ class Publisher:
             assert self._lease is not None  # noqa: S101 - without a lease, nobody leaves the server
             self.move_to(self._lease.move())
             # The stream may have lost its end with the server that shut down; nothing shows that once others fill it.
-            self._try(lambda: self._sender.verify(closely=True))
+            self._try(lambda: self._recovery.verify(self._js, closely=True))
         return False
 
     def _continue_elsewhere(self, error: NatsError) -> None:
         """Continue over another connection with the rows that were not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
-            self._sender.drain_pending_acks()
-        while self._lease is not None and self._sender.flight.can_repeat:
+            self._drain_pending_acks()
+        while self._lease is not None and self._flight.can_repeat:
             connection = self._lease.renew(error)
-            rows = [*self._sender.rest(), *self._ledger.queue]
+            rows = [*self._rest(), *self._queue]
             try:
                 left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
                 self.move_to(connection)
@@ -262,9 +308,244 @@ class Publisher:
             except NatsError as another:
                 error = another
             else:
-                self._ledger.queue[:] = left
-                self._sender.take_out_too_large()
+                self._queue[:] = left
+                self._take_out_too_large()
                 return
-        if self._sender.flight.unstored and error.may_pass(established=True):
+        if self._flight.unstored and error.may_pass(established=True):
             error = error.about(*error.topics, Topic.MESSAGE_IDS)
         raise error
+
+    # Sending over one connection
+
+    def _start(self, first: int) -> None:
+        flight = Flight(self._inbox, first, self._acks, clock.monotonic(), self._elsewhere)
+        self._flight = self._ledger.flight = flight
+
+    def _send_queue(self) -> None:
+        """Send the queue.
+
+        Raises:
+            LameDuckError: rows are left in the queue, and none is in flight.
+        """
+        self._receive(0.0)  # and answer PING: rows may come slowly
+        while self._queue:
+            if self._lease is not None and self._connection.lame_duck:
+                while self._flight.unstored:
+                    self._go_on()
+                raise LameDuckError
+            rows, flight = self._queue[0], self._flight
+            late = self._recovery.waited_too_long(rows)
+            if (rows.again and not self._recovery.still_knows_ids(rows)) or (late and not flight.unstored):
+                self._repeat()
+            elif not late and flight.has_room(rows, self._window.size, self._window.part):
+                part = cut(self._queue, self._window.part)
+                self._ledger.resent += part.size if part.since or part.again else 0
+                replies = flight.send(part, clock.monotonic(), self._recovery.last_given)
+                self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
+            else:
+                self._go_on()
+
+    def _send_all(self) -> None:
+        """Send the queue, and wait for all answers; raise what :meth:`_send_queue` raises."""
+        self._send_queue()
+        while self._flight.unstored or self._queue_behind():
+            if self._flight.unstored:
+                self._go_on()
+            self._send_queue()
+
+    def _rest(self) -> list[Rows]:
+        """Return the rows in flight that are to be sent again, in order."""
+        if self._recovery.initial.keeps_last_values and (count := self._flight.count_replaced()):
+            self._recovery.log_replaced(count)
+        return self._flight.rest()
+
+    def _queue_behind(self) -> bool:
+        """Queue the last rows of their subjects that others of them were stored after; return whether there are any."""
+        rows = self._recovery.rows_behind(self._js)
+        if rows is None:
+            return False
+        self._ledger.resent += rows.size
+        self._queue.append(rows)
+        return True
+
+    def _take_out_too_large(self) -> None:
+        """Set rows of the queue aside that are larger than the server accepts; its limit may have changed.
+
+        Raises:
+            InvalidRowError: there is one, and nobody takes such rows.
+        """
+        queue, connection = self._queue, self._connection
+        for i in range(len(queue)):
+            while (row := connection.find_too_large(queue[i].payloads, queue[i].headers)) is not None:
+                rows, most = queue[i], connection.info.max_payload
+                if self._aside is None:
+                    said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
+                    raise InvalidRowError(said).about(Topic.ROW)
+                self._aside.take(rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}")
+                self._ledger.set_aside += 1
+                queue[i] = rows.take(np.arange(rows.size) != row)
+        queue[:] = [rows for rows in queue if rows.size]
+
+    def _drain_pending_acks(self) -> None:
+        """Note answers that arrived before the connection was lost."""
+        while (messages := self._answers.pop()) is not None:
+            self._note(messages)
+
+    def _go_on(self) -> None:
+        """Wait for answers, and act on them."""
+        if self._flight.in_flight or self._flight.contested:
+            decision = decide.decide(self._publish_state())
+            self._receive(max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0))
+        outcome = self._publish_state()
+        while not isinstance(decision := decide.decide(outcome), decide.Wait):
+            if isinstance(decision, decide.Resend):
+                self._resend(decision.why, outcome)
+                return
+            if isinstance(decision, decide.Fail):
+                self._fail(decision, outcome)
+            if isinstance(decision, decide.SetAside):
+                self._set_aside(decision.refused)
+                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
+            elif decision is decide.Ask.STREAM:
+                outcome = outcome._replace(stream=self._recovery.state_if_known(self._js))
+            elif decision is decide.Ask.SUBJECTS:
+                self._ask_subjects()
+                outcome = self._publish_state()._replace(asked=True)
+            else:
+                if resolve_conflicts(self._js, self._ledger, self._recovery.state, self._resolve):
+                    self._last_stored = clock.monotonic()
+                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream)
+
+    def _publish_state(self) -> decide.PublishState:
+        flight, now = self._flight, clock.monotonic()
+        return decide.PublishState(
+            flight.state,
+            flight.in_flight,
+            now - flight.heard,
+            now - self._last_stored,
+            self._recovery.ack_timeout,
+            flight.can_repeat,
+            tuple(flight.refused.values()),
+            contested=flight.contested,
+            strangers=bool(flight.strangers),
+            duplicate_window=self._recovery.duplicate_window,
+            api_prefix=self._recovery.api_prefix,
+            set_aside=() if self._aside is None else self._aside.verdicts,
+        )
+
+    def _receive(self, seconds: float) -> None:
+        """Wait for answers, and note them; verify the stream when a sequence is not higher than all before."""
+        messages = self._connection.next(self._answers, seconds)
+        if messages is not None:
+            self._note(messages)
+        if self._ledger.acknowledged.fallen is not None:
+            self._recovery.verify(self._js, closely=False)
+
+    def _note(self, messages: Messages) -> None:
+        flight, now = self._flight, clock.monotonic()
+        if (stored := flight.receive(messages, now)) is not None:
+            had = self._ledger.acknowledged.note(stored, flight.row, flight.again, now)
+            if self._recovery.initial.keeps_last_values:
+                self._recovery.note_last_values(stored, had, flight)
+            self._window.grow(len(stored.messages))
+            self._last_stored = self._recovery.last_progress = now
+            if self._lease is not None:
+                self._lease.succeeded()
+            if self._on_stored is not None:
+                self._on_stored()
+
+    def _ask_subjects(self) -> None:
+        """Find out which messages are not stored because the stream does not listen on their subjects.
+
+        Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
+        """
+        flight, known = self._flight, self._recovery.known
+        subjects, strangers = flight.subjects_in_flight(), flight.strangers
+        absent: list[str] = []
+        prefix = self._recovery.api_prefix
+        if decide.not_listened(known, subjects, prefix):
+            state = self._recovery.state_if_known(self._js)
+            if isinstance(state, StreamInfo):
+                absent = decide.not_listened(state, subjects, prefix)
+        if absent:
+            flight.refuse_in_flight(
+                {each: strangers.get(each, decide.UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT
+            )
+        for subject, reason in strangers.items():
+            self._stranger = f"{subject!r}: {reason}"
+        strangers.clear()
+
+    def _set_aside(self, refused: Sequence[RefusedMessage]) -> None:
+        """Hand over refused rows that are not stored, and send them no more."""
+        self._believe_refusals()
+        assert self._aside is not None  # noqa: S101 - else decide() returns no SetAside
+        rows = [self._flight.row(each.message) for each in refused]
+        for each, row, is_stored in zip(refused, rows, self._recovery.have_stored(self._js, rows), strict=True):
+            if not is_stored:
+                self._aside.take(row, each.reason)
+                self._ledger.set_aside += 1
+            self._flight.resolve(each.message, None)
+        self._last_stored = clock.monotonic()
+
+    def _fail(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
+        stream, refused, seconds = self._recovery.stream, failure.refused, failure.seconds
+        if failure.why is decide.Failure.SILENT:
+            said = self._recovery.silence(self._js, str(self._flight.rest()[0].subjects[0]))
+            raise PublishError(said.with_text(f"{said}; {self._stranger}") if self._stranger else said)
+        if failure.why is decide.Failure.EVERY_ROW_REFUSED:
+            raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
+        if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
+            raise PublishError(self._recovery.absence("nobody answers, 503"))
+        if failure.why is decide.Failure.UNAVAILABLE:
+            raise PublishError(conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=seconds, subject=refused[0].subject))
+        first = min(refused, key=lambda each: each.row)
+        said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
+        more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
+        more += f"; {self._stranger or self._elsewhere.said}" if self._elsewhere.heard else ""
+        of_rows = all(each.verdict in OF_ROWS for each in refused)
+        of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
+        topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
+        raise PublishError(said.with_text(f"{said}{more}")).about(*topics)
+
+    def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
+        """Queue rows to be sent again; then pause, if they were refused for now."""
+        stream = self._recovery.stream
+        if why is decide.ResendReason.UNKNOWN:
+            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(self._rest())).with_code)
+            self._repeat()
+            return
+        self._believe_refusals()
+        span = self._flight.span
+        self._queue[:0] = self._rest()
+        self._start(self._flight.end)
+        if why is decide.ResendReason.RESOLVED:
+            return
+        if why is decide.ResendReason.TOO_MANY:
+            pause = self._window.on_throttled(span)
+        else:
+            if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
+                self._recovery.log_waiting_for_ids()
+            if self._window.is_absence_new:
+                logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
+            pause = self._window.on_unavailable()
+        self._connection.wait(pause)
+        if self._recovery.exact and why is not decide.ResendReason.TOO_MANY:
+            # Another attempt may have stored them, and whoever leads next may not know their ids.
+            self._queue_missing([*self._queue])
+
+    def _believe_refusals(self) -> None:
+        """Note that no stream in another domain answers here, where one was waited for in vain."""
+        if self._flight.contested and not self._elsewhere.heard:
+            self._elsewhere.possible = False
+
+    def _repeat(self) -> None:
+        """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
+        self._queue_missing([*self._rest(), *self._queue])
+        self._start(self._flight.end)
+
+    def _queue_missing(self, rows: list[Rows]) -> None:
+        """Have the queue be those of some rows that the stream does not turn out to hold."""
+        left = self._recovery.resume(self._js, rows, self._recovery.ack_timeout)
+        self._queue[:] = left
+        if count_of(left) < count_of(rows):
+            self._last_stored = clock.monotonic()

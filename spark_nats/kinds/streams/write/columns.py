@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions import Once, Topic
 from spark_nats.errors import InvalidRowError
-from spark_nats.jetstream.publishing.sending import MAX_PAYLOAD, too_large
+from spark_nats.jetstream.publishing.publisher import MAX_PAYLOAD, too_large
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions

@@ -48,13 +48,13 @@ class Note(NamedTuple):
         batch: the task's micro-batch.
         mark: where the target stream ended when the task began.
         run: id of the query's run; empty in notes of older versions.
-        planned: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`; 0 if that is unknown.
+        planned_at: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`; 0 if that is unknown.
     """
 
     batch: int
     mark: StartMark
     run: str = ""
-    planned: int = 0
+    planned_at: int = 0
 
 
 def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
@@ -81,7 +81,7 @@ def write_note(
     batch = int(task.batch or 0)
     note = {"batch": batch, "stream": mark.stream, "created": mark.end.created, "sequence": mark.end.last}
     if task.run:
-        note |= {"run": task.run, "planned": task.planned}
+        note |= {"run": task.run, "planned": task.planned_at}
     if mark.time:
         note["time"] = text_of(mark.time)
     if mark.end.time:

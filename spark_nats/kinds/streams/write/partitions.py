@@ -19,8 +19,7 @@ from spark_nats.conditions import ConditionText, Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.publishing.sending import Aside
+from spark_nats.jetstream.publishing.publisher import Aside, Publisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.kind import load
 from spark_nats.kinds.streams.options import WriteOptions

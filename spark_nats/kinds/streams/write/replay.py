@@ -31,7 +31,7 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW, Judgement, has_only_skipped
 from spark_nats.jetstream.keyvalue import Entry
-from spark_nats.jetstream.messages import next_message
+from spark_nats.jetstream.messages import Answers, Questions, drive, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import cannot_read, history_of, is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
@@ -184,15 +184,7 @@ class ExactlyOnce(Deduplication):
         while True:
             entry, known = _known_of(js, options, task, held)
             held = None
-            found = begin(task, stream, known)
-            if found.lacks_tail:
-                tail = _look_at_tail(js, task, self.ids, stream, known)
-                if options.stream_aside and not tail.rows:  # all its rows may have been bad
-                    aside = believed(js, stream_info(js, options.stream_aside), Trust.TWICE)
-                    if rows := _look_at_tail(js, task, self.ids, aside, Inputs(None)).rows:
-                        tail = StreamTail(tail.since, rows, aside=aside.name)
-                known = known._replace(tail=tail)
-                found = begin(task, stream, known)
+            found = drive(begin(task, stream, known), partial(self._tail, js, stream, known))
             if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
                 stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
                 deadline = clock.monotonic() + CONFIRMATION
@@ -218,6 +210,15 @@ class ExactlyOnce(Deduplication):
                     del _noted[next(iter(_noted))]
                 return found.mark, found.mark is not None or not known.earlier_in_run
             stream = stream_info(js, stream.name)
+
+    def _tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
+        """Return what the last messages of the stream, or else of the dead-letter stream, show about the task."""
+        tail = _look_at_tail(js, self._task, self.ids, stream, known)
+        if self._options.stream_aside and not tail.rows:  # all its rows may have been bad
+            aside = believed(js, stream_info(js, self._options.stream_aside), Trust.TWICE)
+            if rows := _look_at_tail(js, self._task, self.ids, aside, Inputs(None)).rows:
+                tail = StreamTail(tail.since, rows, aside=aside.name)
+        return dict.fromkeys(questions, tail)
 
     def _start_of_reading(
         self, js: JetStream, stream: StreamInfo, mark: StartMark, known: bool

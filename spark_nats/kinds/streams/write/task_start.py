@@ -1,4 +1,4 @@
-"""How a task of a micro-batch begins: a pure function of what is known then. It asks no server and changes nothing.
+"""How a task of a micro-batch begins: a decision from what is known then. It asks no server and changes nothing.
 
 A state bucket restored from an old backup has forgotten later notes. Spark numbers micro-batches without gaps, and each
 has a partition 0, though not necessarily others. So the bucket is older than the query's checkpoint if it lacks the
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import PublishError
+from spark_nats.jetstream.messages import Decision, Question, lacking
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.conditions import (
@@ -46,6 +47,10 @@ class StreamTail(NamedTuple):
     aside: str = ""
 
 
+TAIL = Question[StreamTail]()
+"""Asks what the last messages of the stream show about the task that begins."""
+
+
 class Inputs(NamedTuple):
     """What is known when a task begins; -1 stands for no micro-batch.
 
@@ -55,7 +60,6 @@ class Inputs(NamedTuple):
         noted: the last micro-batch that a task of this process has noted under the key in this run of the query.
         earlier_in_run: whether a note shows that this run of the query has begun an earlier micro-batch. Then no
             earlier run has begun this one.
-        tail: what the stream's last messages show; None where they were not searched.
         newest: the note of the last micro-batch that is noted, of this partition or of partition 0.
     """
 
@@ -63,11 +67,10 @@ class Inputs(NamedTuple):
     batch_of_partition_0: int = -1
     noted: int = -1
     earlier_in_run: bool = False
-    tail: StreamTail | None = None
     newest: Note | None = None
 
 
-class Decision(NamedTuple):
+class Start(NamedTuple):
     """How a task begins.
 
     Attributes:
@@ -77,33 +80,31 @@ class Decision(NamedTuple):
             Empty where the bucket need not be older.
         warning: the warning about the existing note; None where there is nothing to warn of.
         is_first_time: whether only the stream shows that the task is new.
-        lacks_tail: whether the stream's last messages have to be searched for a new decision.
     """
 
     mark: StartMark | None = None
     older: str = ""
     warning: ConditionText | None = None
     is_first_time: bool = False
-    lacks_tail: bool = False
 
 
-def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
+def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]:
     """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
     Raises:
         PublishError: the query has begun a later micro-batch since, so this attempt comes too late. This run has begun
             the later one, or a newer run has, while an executor of this run lives on.
     """
-    batch, note, tail = int(task.batch or 0), known.note, known.tail
+    batch, note = int(task.batch or 0), known.note
     if note is not None and note.batch > batch:
-        if (note.run and note.run == task.run) or 0 < task.planned < note.planned:
+        if (note.run and note.run == task.run) or 0 < task.planned_at < note.planned_at:
             raise PublishError(ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
-        return Decision(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
+        return Start(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
         if note.mark.stream == stream.name:
-            return Decision(note.mark)
+            return Start(note.mark)
         old, created = note.mark.stream, note.mark.end.created
-        return Decision(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
+        return Start(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.batch_of_partition_0), ""
@@ -112,16 +113,15 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     elif 0 <= last < batch - 1:
         older = f"the last micro-batch that it knows is {last}"
     elif last >= batch - 1 and known.earlier_in_run and not task.attempt:
-        return Decision()
-    if tail is None:
-        return Decision(lacks_tail=True)
+        return Start()
+    tail = yield from lacking(TAIL)
     if older and known.noted <= own and tail.skipped:
-        return Decision(warning=BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
+        return Start(warning=BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
     if not older and tail.rows:
         older = f"it does not know {task.name}, of which stream {tail.aside or stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:
         if tail.new:
-            return Decision(is_first_time=True)
+            return Start(is_first_time=True)
         older = "it has no entry for this query"
     seen = Position(stream.created, tail.since + 1)
-    return Decision(StartMark(stream.name, seen, 0), older) if older else Decision()
+    return Start(StartMark(stream.name, seen, 0), older) if older else Start()

@@ -107,7 +107,7 @@ class WriteTask:
         mark: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
         run: id of the query's run, which is new each time that the query starts; also of a write in ``foreachBatch``.
-        planned: when the driver planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is unknown.
+        planned_at: when the driver planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if unknown.
     """
 
     query: str
@@ -117,7 +117,7 @@ class WriteTask:
     mark: StartMark | None = None
     own_ids: bool = False
     run: str = ""
-    planned: int = 0
+    planned_at: int = 0
 
     @property
     def key(self) -> str:

@@ -97,7 +97,7 @@ class _Writer:
         self._mark = mark
         # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
-        self._planned = clock.time_ns()
+        self._planned_at = clock.time_ns()
         self._announced = announced_text(options.connection)
 
     def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -157,7 +157,9 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         task = WriteTask("", batch, 0, run=run)
         if context is not None and query and batch:
             partition, attempt = context.partitionId(), context.attemptNumber()
-            task = WriteTask(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
+            task = WriteTask(
+                query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned_at=self._planned_at
+            )
         return self._write(task, iterator)
 
     @errors_for_spark()

@@ -33,9 +33,8 @@ from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing import decide
-from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
 from spark_nats.jetstream.publishing.flight import Rows
-from spark_nats.jetstream.publishing.recovery import Recovery
+from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from spark_nats.protocol.publish_acks import PublishAcks

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.publishing.acknowledged import Acknowledged, digest_of
 from spark_nats.jetstream.publishing.flight import Rows, Stored
+from spark_nats.jetstream.publishing.recovery import Acknowledged, digest_of
 from spark_nats.protocol.publish_acks import PublishAcks
 from tests.unit.protocol.test_publish_acks import answers
 

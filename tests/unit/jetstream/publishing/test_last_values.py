@@ -22,8 +22,8 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, flight, recovery
-from spark_nats.jetstream.publishing.acknowledged import Behind, with_other_ids
 from spark_nats.jetstream.publishing.flight import Rows, replaced
+from spark_nats.jetstream.publishing.recovery import Behind, with_other_ids
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings

@@ -24,7 +24,7 @@ from spark_nats.client.pool import leased
 from spark_nats.conditions import Topic
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.publishing import acknowledged, decide, flight, recovery
+from spark_nats.jetstream.publishing import decide, flight, recovery
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
@@ -470,7 +470,7 @@ def test_a_lost_end_is_noticed_though_others_have_filled_it_before_the_next_row(
     monkeypatch: pytest.MonkeyPatch, with_ids: bool, others: int
 ) -> None:
     """No sequence falls then, and the stream has the last row. The one before another server led it is looked for."""
-    monkeypatch.setattr(acknowledged, "_PAUSE", 0.0)
+    monkeypatch.setattr(recovery, "_PAUSE", 0.0)
     stream = Stream([])
     stream.leader, stream.clock, stream.led_at = "n1", "2026-01-01T00:00:10Z", clock.monotonic()
     with publishing(stream) as publisher:

@@ -487,12 +487,12 @@ def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
     options = options_of(nats_server, unique)
     query = QUERY + unique
     for batch, run, planned in [("5", "former", 1), ("6", "later", 3), ("7", "later", 4)]:
-        write_partition(options, WriteTask(query, batch, 0, run=run, planned=planned), payload_batches([batch]))
+        write_partition(options, WriteTask(query, batch, 0, run=run, planned_at=planned), payload_batches([batch]))
     with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late"):
-        write_partition(options, WriteTask(query, "6", 0, run="former", planned=2), payload_batches(["6"]))
+        write_partition(options, WriteTask(query, "6", 0, run="former", planned_at=2), payload_batches(["6"]))
     assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
     write_partition(
-        options, WriteTask(query, "8", 0, run="later", planned=5), payload_batches(["8"])
+        options, WriteTask(query, "8", 0, run="later", planned_at=5), payload_batches(["8"])
     )  # the bucket allows it
 
 
@@ -506,7 +506,7 @@ def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
     prepare(own, streaming=True)
 
     def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
-        task = WriteTask(QUERY + unique, str(batch), 0, run=name + unique, planned=planned)
+        task = WriteTask(QUERY + unique, str(batch), 0, run=name + unique, planned_at=planned)
         write_partition(options, task, payload_batches([str(batch)]))
 
     for batch in (5, 6, 7):
@@ -780,7 +780,7 @@ def test_notes_of_an_older_copy_of_the_checkpoint_show_no_number_that_was_skippe
     options, query = options_of(nats_server, unique), QUERY + unique
 
     def run(name: str, batch: int, planned: int) -> None:
-        task = WriteTask(query, str(batch), 0, run=name + unique, planned=planned)
+        task = WriteTask(query, str(batch), 0, run=name + unique, planned_at=planned)
         write_partition(options, task, payload_batches([str(batch)]))
 
     for batch in (5, 6, 7, 8):

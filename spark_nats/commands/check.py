@@ -28,11 +28,17 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.copying import copies, in_words, not_copied
-from spark_nats.jetstream.consuming.durables import check_direct, check_releasable
+from spark_nats.jetstream.consuming.durables import check_direct, check_releasable, copies, in_words, not_copied
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.listing import Listed, account_info, all_consumers, all_streams, list_streams
-from spark_nats.jetstream.matching import matching_names, unmatched_filters
+from spark_nats.jetstream.listing import (
+    Listed,
+    account_info,
+    all_consumers,
+    all_streams,
+    list_streams,
+    matching_names,
+    unmatched_filters,
+)
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, state_in
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import BUCKETS

@@ -214,12 +214,7 @@ def next_sequence(
 
 
 def next_message(
-    js: JetStream,
-    stream: str,
-    start: int,
-    filters: Sequence[str],
-    with_headers: bool = True,
-    is_doubtful: bool = False,
+    js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True, is_doubtful: bool = False
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
 
@@ -246,16 +241,28 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
-    found = high = end
     is_doubtful = bool(js.connection.info.cluster)
-    while start < high:  # messages before ``start`` are earlier; from ``high`` on, ``found`` is the first
+    found = first_such(js, stream, start, end, lambda message: message.time >= time, is_doubtful)
+    return end if found is None else found.sequence
+
+
+def first_such(
+    js: JetStream, stream: str, start: int, end: int, such: Callable[[StoredMessage], bool], is_doubtful: bool = False
+) -> StoredMessage | None:
+    """Return the first message with ``start <= sequence < end`` that is ``such``, as all after it are.
+
+    It is a binary search. Where the leader ``is_doubtful``, the first word that there is no message has to be said
+    again a moment later.
+    """
+    found, high = None, end
+    while start < high:  # messages before ``start`` are not such; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
         message = next_message(js, stream, middle, (">",), False, is_doubtful)
         is_doubtful = is_doubtful and message is not None
         if message is None or message.sequence >= high:
             high = middle
-        elif message.time >= time:
-            found, high = message.sequence, middle
+        elif such(message):
+            found, high = message, middle
         else:
             start = message.sequence + 1
     return found

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, first_such, next_message
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import EPOCH
 
@@ -84,21 +84,12 @@ def first_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int
     count = min(max(2, int(_MAX_BYTES / max(1.0, info.average_size))), _NEAR)
     places = [*range(start, end, max(1, (end - start) // count)), end - 1]
     seen = sorted({each for each in ask(js, [MessageAt(info.name, place) for place in places]) if each})
-    for before, after in pairwise(each for each in seen if each.sequence < end):
-        if before.time - after.time < least:
-            continue
-        low, high = before.sequence + 1, after.sequence
-        while low < high:
-            middle = (low + high) // 2
-            message = next_message(js, info.name, middle, (">",), with_headers=False)
-            if message is None or message.sequence >= high:
-                high = middle
-            elif before.time - message.time >= least:
-                high, after = middle, message
-            else:
-                low = message.sequence + 1
-        return after
-    return None
+    pairs = pairwise(each for each in seen if each.sequence < end)
+    before, after = next((pair for pair in pairs if pair[0].time - pair[1].time >= least), (None, None))
+    if before is None or after is None:
+        return None
+    fallen = before.time - least
+    return first_such(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
 
 
 def _nanoseconds(time: datetime) -> int:

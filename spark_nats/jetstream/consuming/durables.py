@@ -3,11 +3,15 @@
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
-messages; it leaves what a stream that copies the queue still needs (:mod:`.copying`). On other streams, moving the
+messages; it leaves what a stream that copies the queue still needs (:func:`still_needed`). On other streams, moving the
 consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
 One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
 run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
+
+A purge would take away what a stream that sources or mirrors a work queue has still to copy. Since nats-server 2.14,
+such a stream has a durable consumer, which the server accepts beside that of a worker, with the
+same subjects: a message leaves the queue when both have it. Older servers neither list nor count it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_nats import clock
 from spark_nats.conditions import ConditionText, Once
@@ -29,21 +33,23 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import (
-    PLACE_LIMIT,
-    configure_durable,
-    consumer_among_all,
-    consumer_info,
-    move_consumer,
-    too_old,
-)
-from spark_nats.jetstream.consuming.copying import Needed, copies, overlapping, still_needed
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.listing import Listed, all_consumers
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.consumers import ConsumerInfo, durable_config, max_inactivity, not_ours
+from spark_nats.protocol.consumers import (
+    ConsumerInfo,
+    consumer_in,
+    copier_of,
+    durable_config,
+    filters_of,
+    max_inactivity,
+    not_ours,
+)
+from spark_nats.protocol.documents import integer_at, value_at
+from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
 
@@ -156,9 +162,9 @@ class DurableHandle:
         All consumers of the stream come with it if they are asked for.
         """
         found, listed = (
-            consumer_among_all(js, self._stream, self.name)
+            consumers.consumer_among_all(js, self._stream, self.name)
             if with_all
-            else (consumer_info(js, self._stream, self.name), [])
+            else (consumers.consumer_info(js, self._stream, self.name), [])
         )
         if found is not None:
             self._view.clear(self.name)
@@ -170,7 +176,7 @@ class DurableHandle:
         metadata = {OWNER: self._owner, NEW: "true"}
         config = durable_config(self.name, self._filters, metadata)
         try:
-            made = configure_durable(js, self._stream, config, "create")
+            made = consumers.configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
             raise self._refused(js, error) from None
         logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).with_code)
@@ -179,7 +185,7 @@ class DurableHandle:
     def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
         """Replace the metadata of the existing durable."""
         try:
-            return configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
+            return consumers.configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # another client has just deleted it
                 raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._what)) from None
@@ -198,7 +204,9 @@ class DurableHandle:
                 )
             case ErrCode.MAXIMUM_CONSUMERS:
                 return ConsumerConflictError(
-                    conditions.NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
+                    conditions.NO_PLACE_FOR_DURABLE(
+                        what=what, limit=consumers.PLACE_LIMIT, reason=reason, err_code=code
+                    )
                 )
             case ErrCode.CONSUMER_EXISTS:  # another client has just created it
                 return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._what))
@@ -301,10 +309,12 @@ class DurableHandle:
             return
         try:
             for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
-                move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
+                consumers.move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                raise too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
+                raise consumers.too_old(
+                    js, "2.14", f"releasing from a stream with {self.retention} retention"
+                ) from None
             raise
 
     def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
@@ -354,7 +364,7 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):
-            raise too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
+            raise consumers.too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
         return
     check_direct(js, info)
     for name in ("deny_purge", "sealed"):
@@ -365,6 +375,93 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
 def check_direct(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
     if js.connection.info.is_older_than(2, 11):
-        raise too_old(js, "2.11", "reading a work queue")
+        raise consumers.too_old(js, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
         raise UnsupportedStreamError(conditions.NO_DIRECT_GETS(stream=info.name))
+
+
+class Needed(NamedTuple):
+    """The first message that another consumer of a stream still needs."""
+
+    sequence: int
+    consumer: str  # name of that consumer
+    whom: str  # the same in words, with the stream that copies
+
+
+def still_needed(
+    js: JetStream, info: StreamInfo, listed: Sequence[Listed], name: str, filters: Sequence[str], end: int
+) -> Needed | None:
+    """Return the first message before ``end`` that another consumer still needs; None when there is none.
+
+    A consumer whose place is unknown at the moment needs all. Only consumers whose subjects overlap with ours count.
+
+    Args:
+        js: the JetStream API over the connection to use.
+        info: the stream's state.
+        listed: all consumers of the stream.
+        name: our own consumer.
+        filters: our subjects; all when empty.
+        end: the sequence before which messages are to be removed.
+
+    Raises:
+        JetStreamError: fewer consumers are listed than the stream has.
+        NatsError: a request failed.
+    """
+    if len(listed) < info.consumers:
+        raise JetStreamError(
+            conditions.CONSUMERS_NOT_LISTED(stream=info.name, listed=len(listed), consumers=info.consumers)
+        )
+    found = []
+    for each in overlapping(listed, name, filters):
+        after, first = _place(each, info.name), info.first_sequence
+        if after < end:
+            wanted = _filters(each) or (">",)
+            needed = next_sequence(js, info.name, max(after, first), wanted, not info.undisputed) if after else first
+            if needed is not None and needed < end:
+                found.append(Needed(needed, each.name, in_words(each)))
+    return min(found, default=None)
+
+
+def overlapping(listed: Sequence[Listed], name: str, filters: Sequence[str]) -> Iterator[Listed]:
+    """Yield the consumers except our own whose subjects overlap with ours, or are unknown."""
+    for each in listed:
+        if each.name != name and any(
+            overlap(one, other) for one in filters or (">",) for other in _filters(each) or (">",)
+        ):
+            yield each
+
+
+def copies(listed: Listed) -> bool:
+    """Tell whether a consumer copies for a stream that sources or mirrors its stream."""
+    return _config(listed).get("sourcing") is True
+
+
+def _config(listed: Listed) -> dict[str, Any]:
+    config = value_at(listed.entry, "config")
+    return config if isinstance(config, dict) else {}
+
+
+def _filters(listed: Listed) -> tuple[str, ...]:
+    return filters_of(_config(listed))
+
+
+def _place(listed: Listed, stream: str) -> int:
+    """Return the sequence before which a consumer needs nothing any more; 0 where that is unknown."""
+    try:
+        return consumer_in(listed.entry or {}, stream, listed.name).acknowledged
+    except ValueError:  # it is offline, or has no leader
+        return 0
+
+
+def not_copied(listed: Listed) -> int | None:
+    """Return how many messages of its stream a consumer has not acknowledged; None where that is unknown."""
+    try:
+        return integer_at(listed.entry, "num_pending") + integer_at(listed.entry, "num_ack_pending")
+    except ValueError:
+        return None
+
+
+def in_words(listed: Listed) -> str:
+    """Describe a consumer, and the stream for which it copies."""
+    copier = copier_of(_config(listed))
+    return f"consumer {listed.name!r}" + (f" of {copier}" if copier else "")

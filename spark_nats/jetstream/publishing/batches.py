@@ -27,14 +27,14 @@ from spark_nats.conditions import ConditionText, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError, NatsTimeoutError, PublishError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
 from spark_nats.jetstream.publishing.flight import FINAL, Rows, replaced
 from spark_nats.jetstream.publishing.recovery import read_back
-from spark_nats.jetstream.reading.stored import is_among, is_intact, known_ids
+from spark_nats.jetstream.reading.stored import StoredIds, is_among, is_intact, known_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -83,7 +83,7 @@ class BatchPublisher:
         exact: bool = False,
         since: int | None = None,
     ) -> None:
-        self._lease = lease
+        self._lease, self._js = lease, JetStreamLease(lease, api_prefix)
         self._initial = initial
         self._since = since
         self._name = initial.name
@@ -286,9 +286,7 @@ class BatchPublisher:
         state, memory = self._state()
         if self._memory.knows_all(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
-        found = self._lease.ask(
-            lambda connection: read_back(JetStream(connection, self._api_prefix), self._initial, state, self._since)
-        )
+        found = self._read_back(state)
         stored = is_among(batch.ids, found.ids)
         if self._initial.keeps_last_values:
             stored |= replaced(batch.subjects, stored)
@@ -313,18 +311,21 @@ class BatchPublisher:
     def _state(self) -> tuple[StreamInfo, IdMemory]:
         """Return the stream's state, and what holds its message ids."""
 
-        def ask(connection: Connection) -> tuple[StreamInfo, IdMemory, bool]:
-            js = JetStream(connection, self._api_prefix)
+        def ask(js: JetStream) -> tuple[StreamInfo, IdMemory, bool]:
             state = stream_info(js, self._name)
             is_same = state.created == self._initial.created or is_intact(js, end_of(self._initial), state)
             return state, memory_of(js, state), is_same
 
-        state, memory, is_same = self._lease.ask(ask)
+        state, memory, is_same = self._js.ask(ask)
         if not is_same:
             self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
         return state, memory
 
     # Message ids
+
+    def _read_back(self, state: StreamInfo) -> StoredIds:
+        """Return what the stream has stored since the batch may have been sent first."""
+        return self._js.ask(lambda js: read_back(js, self._initial, state, self._since))
 
     def _all_known(self, batch: Rows, reason: str) -> bool:
         """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
@@ -334,9 +335,7 @@ class BatchPublisher:
         if self._initial.replicas == 1:
             known = self._lease.ask(lambda connection: known_ids(connection, name, domain, subjects, ids))
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
-            prefix, initial, since, state = self._api_prefix, self._initial, self._since, self._state()[0]
-            found = self._lease.ask(lambda connection: read_back(JetStream(connection, prefix), initial, state, since))
-            known = is_among(ids, found.ids)
+            known = is_among(ids, self._read_back(self._state()[0]).ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
             known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])

@@ -17,12 +17,12 @@ from spark_nats.jetstream.listing import (
     Listed,
     all_consumers,
     all_streams,
+    matches,
     stream_names,
     subjects_of,
     suggesting_names,
     warn_of_replaced,
 )
-from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import ask_each
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.matching import unmatched_filters
+from spark_nats.jetstream.listing import unmatched_filters
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.subjects import covers
 

@@ -37,18 +37,11 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.dead_letters import conditions
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write import notes
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.notes import (
-    AlreadyStored,
-    age_of,
-    memory_at,
-    report_unknown,
-    set_back,
-    state_and_memory,
-    try_to_read_back,
-)
+from spark_nats.kinds.streams.write.notes import AlreadyStored
 from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
@@ -135,7 +128,7 @@ class DeadLetters(RowWriter):
         if (most := _room_in(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.is_exact:
-            try_to_read_back(js, stream, singly=True)
+            notes.try_to_read_back(js, stream, singly=True)
 
     def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
@@ -163,7 +156,7 @@ class DeadLetters(RowWriter):
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
             return None
-        time = mark.time - set_back(mark, stream.time) - (SKEW if connection.info.cluster else 0)
+        time = mark.time - notes.set_back(mark, stream.time) - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
@@ -307,12 +300,12 @@ class DeadLetters(RowWriter):
         name, options = str(self._options.bad_rows_stream), self._options
         with leased(options.connection, options.retries, f"writing bad rows to {name}") as lease:
             stream, memory = lease.ask(
-                lambda connection: state_and_memory(JetStream(connection, options.api_prefix), name)
+                lambda connection: notes.state_and_memory(JetStream(connection, options.api_prefix), name)
             )
-        noted = memory_at(mark)._replace(created=memory.created)
-        if not noted.knows_all(memory, age_of(mark, stream.time)):
+        noted = notes.memory_at(mark)._replace(created=memory.created)
+        if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
             self._unread = None
-            report_unknown(options.fail_on_data_loss, self._task, cannot_read(stream))
+            notes.report_unknown(options.fail_on_data_loss, self._task, cannot_read(stream))
 
     def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement, has_only_skipped
-from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.listing import matches
 from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, lacking, together
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
 from spark_nats.jetstream.reading.sizes import Sizes

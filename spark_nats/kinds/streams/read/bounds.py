@@ -13,7 +13,7 @@ from datetime import datetime
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement, has_only_skipped
-from spark_nats.jetstream.matching import subjects_read
+from spark_nats.jetstream.listing import subjects_read
 from spark_nats.jetstream.messages import next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of, latest_in
 from spark_nats.jetstream.reading.judging import Removed
@@ -95,7 +95,7 @@ def batch(look: Look) -> list[StreamRange]:
         filters, last, latest = options.filters, stop.fingerprint, stop.latest
         removed = Removed.from_start(begin.earliest)
         whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last, latest=latest)
-        found += for_retention(whole, info.retention, peek=True)
+        found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
     return [r for r in found if r.size > 0]
 
 

@@ -21,8 +21,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.listing import all_streams
-from spark_nats.jetstream.matching import Selection
+from spark_nats.jetstream.listing import Selection, all_streams
 from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, answers_to, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
@@ -136,8 +135,9 @@ class Look:
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
         facts = Facts(streams, begins, self.memory.view.logged, early, errors)
         replaces, filters, peek = self.memory.traits.replaces, self.options.filters, self.options.peek
-        some = (n for n, info in facts.infos.items() if replaces or removal_is_normal(info.retention, filters, peek))
-        return replace(facts, removal_normal=set(some))
+        infos = facts.infos.items()
+        some = {name for name, info in infos if removal_is_normal(info.retention, filters, peek, replaces)}
+        return replace(facts, removal_normal=some)
 
     def _unchanged(self, names: Sequence[str]) -> dict[str, StreamInfo]:
         """Return the last states of those of many streams that the account's list reports as they were.

@@ -47,14 +47,14 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
             report_loss(loss.what, options.fail_on_data_loss, loss.rest, loss.hint)
 
 
-def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
+def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool, replaces: bool) -> bool:
     """Tell whether the removal of a message from a stream with this retention is never a loss.
 
     Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, a removed
     message cannot be told from one that was for other consumers only. A query that peeks holds nothing. An unknown
-    retention, None, counts as limits.
+    retention, None, counts as limits. In a kind that ``replaces`` messages by later ones, no removal is a loss.
     """
-    return retention not in (LIMITS, None) and (peek or bool(filters))
+    return replaces or (retention not in (LIMITS, None) and (peek or bool(filters)))
 
 
 def stream_lost(name: str, begin: Position | None, is_logged: bool, options: ReadOptions) -> list[Loss]:

@@ -97,9 +97,12 @@ def ranges_between(
     return [r for r in found if r.size > 0]
 
 
-def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
-    """Return a range as a stream with this retention is read: one range, or one for each filter. None means limits."""
-    if removal_is_normal(retention, whole.filters, peek):
+def for_retention(whole: StreamRange, retention: str | None, peek: bool, replaces: bool) -> list[StreamRange]:
+    """Return a range as a stream with this retention is read: one range, or one for each filter. None means limits.
+
+    The arguments are those of :func:`.removal_is_normal`.
+    """
+    if removal_is_normal(retention, whole.filters, peek, replaces):
         whole = replace(whole, removed=Removed.NO_LOSS)
     if retention != WORK_QUEUE:
         return [whole]

@@ -17,8 +17,7 @@ from spark_nats import clock
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.listing import matches, suggesting_names
 from spark_nats.jetstream.messages import drive
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,21 +18,12 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
-from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read import bounds
+from spark_nats.kinds.streams.read import bounds, planning
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.planning import (
-    SeveralRanges,
-    StreamRange,
-    cut,
-    for_retention,
-    mark_small_partitions,
-    packed,
-    without_payloads,
-)
+from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.positions import QueryOffset, from_json, noted_subjects, to_json
 from spark_nats.kinds.streams.read.query import StreamingQuery
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
@@ -66,16 +56,16 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
     ) -> list[StreamRange]:
         """Return ranges that say how they are read, where another way is faster than a consumer for whole messages."""
-        found = mark_small_partitions(ranges, memory.sizes, limit)
-        return found if PAYLOADS & set(self._schema.names) else without_payloads(found, memory.large)
+        found = planning.mark_small_partitions(ranges, memory.sizes, limit)
+        return found if PAYLOADS & set(self._schema.names) else planning.without_payloads(found, memory.large)
 
     def _partitions(
         self, ranges: Sequence[StreamRange], memory: QueryMemory, apart: bool = False
     ) -> Sequence[StreamRange | SeveralRanges]:
         """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
-        cuts = self._marked(cut(ranges, fewest, most), memory)
-        return cuts if apart else packed(cuts, fewest, most)
+        cuts = self._marked(planning.cut(ranges, fewest, most), memory)
+        return cuts if apart else planning.packed(cuts, fewest, most)
 
     def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read one partition.
@@ -116,7 +106,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with task(options, what) as lease:
             reader = RangeReader(
-                replace(partition, removed=Removed.NO_LOSS) if self._traits.replaces else partition,
+                partition,
                 partition.way,
                 limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
@@ -269,8 +259,12 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         memory, replayed = self._query.memory, end not in (start, self._last_end)
         whole = self._query.ranges(self._offset(start), self._offset(end), replayed)
-        retentions = {name: hold.retention for name, hold in memory.holds.items()}
-        ranges = [part for each in whole for part in for_retention(each, retentions.get(each.stream))]
+        replaces, retentions = self._traits.replaces, {name: hold.retention for name, hold in memory.holds.items()}
+        ranges = [
+            part
+            for each in whole
+            for part in planning.for_retention(each, retentions.get(each.stream), False, replaces)
+        ]
         apart = any("from" in entry for entry in end.values())
         partitions = self._partitions(ranges, memory, apart)
         _log_plan("micro-batch", whole, len(partitions), self._query.reach)

@@ -18,12 +18,7 @@ from spark_nats.errors import PublishError
 from spark_nats.jetstream.messages import Decision, Question, lacking
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.write.conditions import (
-    ATTEMPT_TOO_LATE,
-    BATCHES_SKIPPED,
-    CHECKPOINT_OLDER,
-    TARGET_CHANGED,
-)
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.notes import Note
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 
@@ -98,13 +93,13 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]
     batch, note = int(task.batch or 0), known.note
     if note is not None and note.batch > batch:
         if (note.run and note.run == task.run) or 0 < task.planned_at < note.planned_at:
-            raise PublishError(ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
-        return Start(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
+            raise PublishError(conditions.ATTEMPT_TOO_LATE(task=task.name, other=f"micro-batch {note.batch}"))
+        return Start(warning=conditions.CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
         if note.mark.stream == stream.name:
             return Start(note.mark)
         old, created = note.mark.stream, note.mark.end.created
-        return Start(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
+        return Start(warning=conditions.TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.batch_of_partition_0), ""
@@ -116,7 +111,7 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]
         return Start()
     tail = yield from lacking(TAIL)
     if older and known.noted <= own and tail.skipped:
-        return Start(warning=BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
+        return Start(warning=conditions.BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
     if not older and tail.rows:
         older = f"it does not know {task.name}, of which stream {tail.aside or stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:

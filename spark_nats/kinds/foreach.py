@@ -15,13 +15,11 @@ from pyspark.sql.types import Row
 
 from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
-from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
 from spark_nats.kinds.streams.options import WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.schema import check_schema
-from spark_nats.kinds.streams.write.sink import Sink
+from spark_nats.kinds.streams.write.sink import Sink, check_schema, sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.options.hints import errors_for_spark
 
@@ -31,14 +29,9 @@ _LOOK = 0.1  # seconds between two checks whether the sending thread has failed
 _QUIET = 5.0  # seconds without a row after which the thread serves the connection, so that the server keeps it
 
 _TYPES = {
-    "payload": pa.binary(),
-    "value": pa.binary(),
-    "expected_last_subject_sequence": pa.int64(),
-    "expected_revision": pa.int64(),
-    "sequence": pa.int64(),
-    "revision": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "created": pa.timestamp("us", "UTC"),
+    **dict.fromkeys(("payload", "value"), pa.binary()),
+    **dict.fromkeys(("expected_last_subject_sequence", "expected_revision", "sequence", "revision"), pa.int64()),
+    **dict.fromkeys(("timestamp", "created"), pa.timestamp("us", "UTC")),
 }
 """Arrow types of the columns that are not text and always have one type."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.conditions.queries import MORE_THAN_MOST, OFFSETS_FOR_OTHERS
@@ -31,8 +31,13 @@ Q = TypeVar("Q", bound="Query")
 
 
 class Query(Group):
-    """The fields of every query."""
+    """The fields of every query.
 
+    Attributes:
+        sink: what returns the target of its rows, as ``module:name`` in ``kinds``; empty for a stream or core NATS.
+    """
+
+    sink: ClassVar[str] = ""
     connection: ConnectionOptions
     api_prefix: str  # subject prefix of the JetStream API
     retries: RetryOptions

@@ -42,6 +42,11 @@ class Violation:
         return self.say(self.row)
 
 
+def breaking(wrong: bytecolumns.Mask, rule: str) -> Violation | None:
+    """Return the violation of a rule by the rows of a mask; None when the mask has no row."""
+    return Violation(wrong, lambda _: rule) if wrong.any() else None
+
+
 _FEW = 8  # comparisons of beginnings that take less time together than finding the tokens of a subject
 
 

@@ -53,7 +53,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.times import end_at
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
@@ -259,12 +259,13 @@ class LatestReader:
         if self._whole is not None:
             yield from self._whole.read(js)
             self._whole = None
+        later = 0.0
         while self.revision is None:
             if self._part is not None:
                 yield from self._read_part(js, self._part)
                 continue
-            info = self._state(js)
-            last = info.last_sequence
+            info = self._state(js, later)
+            last, later = info.last_sequence, 0.0
             if last == self._reached:
                 self.revision = last
                 return
@@ -273,14 +274,14 @@ class LatestReader:
                 raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MAX_PARTS))
             few = last - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
             if last < self._reached:  # from a leader that was stopped for some time and lags
-                js.connection.wait(MOMENT)
+                later = MOMENT
             elif few and info.allows_direct_gets and are_available(js, self._what.stream):
                 yield from self._read_one_get(js, last)
             else:
                 self._part, self._found = self._range(last), 0
 
-    def _state(self, js: JetStream) -> StreamInfo:
-        info = stream_info(js, self._what.stream)
+    def _state(self, js: JetStream, later: float = 0.0) -> StreamInfo:
+        (info,) = ask(js, [StateOf(self._what.stream)], later)
         self._what = replace(self._what, end=of_stream(js, self._what.end, info))
         return info
 

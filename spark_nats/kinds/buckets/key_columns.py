@@ -1,18 +1,24 @@
-"""The rules of :mod:`spark_nats.protocol.keyvalue` for columns: valid keys, and what messages do to keys."""
+"""The rules of :mod:`spark_nats.protocol.keyvalue` for columns: valid keys, and what messages do to keys.
+
+In a row for a bucket, a key is what a subject is in a message, and an operation is a header (ADR-8).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.headers import MARKER_REASON, OPERATION, ROLLUP, header_values
+from spark_nats.protocol.headers import MARKER_REASON, OF_SUBJECT, OPERATION, ROLLUP, header_values
 from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subject_columns import Violation, find_violation, have_wrong_tokens
+from spark_nats.protocol.subject_columns import Violation, breaking, find_violation, have_wrong_tokens
+
+if TYPE_CHECKING:
+    from spark_nats.kinds.streams.write.sink import Refuse
 
 PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # PUT is also what a message with neither OPERATION nor MARKER_REASON does
 
@@ -23,6 +29,14 @@ _EXPIRED, _REMOVED = bytecolumns.byte_strings([b"MaxAge", b"Purge"]), bytecolumn
 _NO_KEY_BYTE = np.ones(256, np.bool_)
 _NO_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = False
 _DOT = ord(".")
+_NULL = pa.nulls(1, pa.string())[0]
+_NOTHING, _OF_SUBJECT = bytecolumns.texts(["", OF_SUBJECT])
+_EMPTY = bytecolumns.byte_strings([b""])[0]
+_NO_REVISION = bytecolumns.integers(np.array([-1]))[0]
+_NO_TTL = (
+    "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
+    "before it would come back (ADR-48)"
+)
 
 
 class Operations(NamedTuple):
@@ -68,6 +82,41 @@ def find_key_violation(keys: pa.Array) -> Violation | None:
     """Return the rows of a string column that are no key, and the broken rule; None when all are keys; nulls pass."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | bytecolumns.flags_of(pc.starts_with(keys, RESERVED))
     return find_violation(keys, wrong, key_violation)
+
+
+def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+    """Convert the columns of entries to the columns of messages.
+
+    Args:
+        prefix: the part of a subject before the key.
+        columns: ``key``, and those of the other columns that the rows have; ``value`` may be absent too.
+        rows: number of rows.
+        refuse: called with the rows that cannot be sent.
+    """
+    keys = columns["key"].cast(pa.string())
+    refuse("key", breaking(bytecolumns.flags_of(keys.is_null()), "is null"))
+    refuse("key", find_key_violation(keys), values=keys)
+    operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_NAMES[_PUT])
+    known = bytecolumns.flags_of(pc.is_in(operations, _NAMES))
+    refuse("operation", breaking(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    is_put = bytecolumns.flags_of(pc.equal(operations, _NAMES[_PUT]))
+    values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
+    rule = f"is null; an empty value is written as '', a key is deleted by {DELETE}"
+    refuse("value", breaking(bytecolumns.flags_of(values.is_null()) & is_put, rule))
+    rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
+    refuse("value", breaking(~is_put & (bytecolumns.lengths_of(values) > 0), rule))
+    if "ttl" in columns:
+        revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
+        creates = is_put & (bytecolumns.values_of(revisions.fill_null(_NO_REVISION)) == 0)
+        may_expire = creates | bytecolumns.flags_of(pc.equal(operations, _NAMES[_PURGE]))
+        refuse("ttl", breaking(bytecolumns.flags_of(columns["ttl"].is_valid()) & ~may_expire, _NO_TTL))
+    found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
+    found["subject"] = pc.binary_join_element_wise(bytecolumns.texts([prefix])[0], keys, _NOTHING)
+    found["payload"] = values.fill_null(_EMPTY)
+    if not is_put.all():
+        found["operation"] = pc.if_else(bytecolumns.booleans(is_put), _NULL, operations)
+        found["rollup"] = pc.if_else(pc.equal(operations, _NAMES[_PURGE]), _OF_SUBJECT, _NULL)
+    return found
 
 
 def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:

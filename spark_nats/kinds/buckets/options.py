@@ -7,15 +7,8 @@ from typing import Any
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.buckets.conditions import EXACT_NEEDS_STREAM
-from spark_nats.kinds.streams.options import (
-    DEDUPLICATE,
-    EXACT,
-    WINDOW,
-    AcknowledgedRows,
-    ReadOptions,
-    WriteOptions,
-    read_deduplicate,
-)
+from spark_nats.kinds.streams import options as of_streams
+from spark_nats.kinds.streams.options import AcknowledgedRows, ReadOptions, WriteOptions
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, StreamScan
@@ -108,6 +101,7 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
 class BucketStreamWrite(WriteOptions):
     """The options of a write to a bucket, as those of a write to its stream."""
 
+    sink = "buckets.write:sink_of"
     bucket: str
     on_conflict: str
 
@@ -115,7 +109,9 @@ class BucketStreamWrite(WriteOptions):
 class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
     """What is written to a KV bucket, and how."""
 
-    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=WINDOW, section=EXACTNESS)
+    deduplicate: str = option(
+        of_streams.read_deduplicate, of_streams.DEDUPLICATE, default=of_streams.WINDOW, section=EXACTNESS
+    )
     on_conflict: str = option(
         read_on_conflict,
         "what to do with a row whose key has another revision than `expected_revision`: `fail` the task or `skip` "
@@ -125,7 +121,7 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
 
     def checked(self, given: Collection[str]) -> BucketStreamWrite:
         """Return these options, checked, as those of a write to the bucket's stream."""
-        if self.deduplicate == EXACT:  # replaced revisions cannot be read back
+        if self.deduplicate == of_streams.EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
         rows = self.as_a(BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False)
         return rows.checked(given)

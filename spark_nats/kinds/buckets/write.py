@@ -10,15 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
-
 from spark_nats.kinds.buckets.options import SKIP, BucketStreamWrite
-from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.write import writers
 from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
-from spark_nats.kinds.streams.write.schema import MESSAGES, Columns, Refuse
-from spark_nats.kinds.streams.write.sink import PLAIN, Sink
-from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
+from spark_nats.kinds.streams.write.sink import MESSAGES, Columns, Refuse, Sink
 from spark_nats.protocol.keyvalue import key_subject
 
 if TYPE_CHECKING:
@@ -45,20 +39,8 @@ ENTRIES = Columns(
 )
 
 
-def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
-    """Return the writer of a batch, after checking that its tasks can write."""
-    return writers.writer(options, schema, sink_of(options))
-
-
-def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
-    return writers.stream_writer(options, schema, sink_of(options))
-
-
-def sink_of(options: WriteOptions) -> Sink:
-    """Return the sink of these options: a bucket, a stream or core NATS."""
-    if not isinstance(options, BucketStreamWrite):
-        return PLAIN
+def sink_of(options: BucketStreamWrite) -> Sink:
+    """Return a bucket as the target of rows."""
     bucket = options.bucket
     convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
     return Sink(
@@ -71,7 +53,7 @@ def sink_of(options: WriteOptions) -> Sink:
 
 
 def _messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
-    from spark_nats.kinds.buckets.keys import messages_of
+    from spark_nats.kinds.buckets.key_columns import messages_of
 
     return messages_of(prefix, columns, rows, refuse)
 

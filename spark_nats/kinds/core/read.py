@@ -23,15 +23,8 @@ from spark_nats.client.connection import connect
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
 from spark_nats.errors import NatsError
+from spark_nats.kinds.core import conditions
 from spark_nats.kinds.core.backlog import Backlog, Piece, cut, iso_time, last_of
-from spark_nats.kinds.core.conditions import (
-    LISTENING,
-    OFFSET_NOT_OF_CORE,
-    RECEIVED_DROPPED,
-    RECEIVED_KEPT,
-    RECEIVED_LOST,
-    SPOOL_DAMAGED,
-)
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
@@ -160,7 +153,7 @@ class CoreOffset(NamedTuple):
                 raise ValueError
             return cls(epoch, messages)
         except ValueError:
-            raise NatsError(OFFSET_NOT_OF_CORE(offset=repr(document))) from None
+            raise NatsError(conditions.OFFSET_NOT_OF_CORE(offset=repr(document))) from None
 
 
 class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -204,7 +197,9 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._receivers.append(retrying(start, options.retries, what, established=False))
             self._epoch = clock.token(8)
             self._backlog = backlog
-            said = LISTENING(subjects=self._subjects, since=iso_time(clock.time()), connections=options.receivers)
+            said = conditions.LISTENING(
+                subjects=self._subjects, since=iso_time(clock.time()), connections=options.receivers
+            )
             logger.info(said.with_code)
         for receiver in self._receivers:
             receiver.check()
@@ -315,7 +310,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 for at in ends.values():
                     self._keep(self._spool, self._backlog, at)
-                logger.info(RECEIVED_KEPT(subjects=self._subjects, messages=left).with_code)
+                logger.info(conditions.RECEIVED_KEPT(subjects=self._subjects, messages=left).with_code)
                 return
             except NatsError as error:
                 reason = f"since {error}"
@@ -342,7 +337,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning(loss.with_code)
 
     def _say_dropped(self, messages: int, reason: str) -> None:
-        said = RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason)
+        said = conditions.RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason)
         logger.warning(said.with_code)
 
     def _plan(self, epoch: str, messages: int) -> dict[str, Any]:
@@ -387,13 +382,13 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             kept = self._spool.read(last.epoch, last.messages) if self._spool else None
         except SpoolDamageError as damage:
             first, end = begin + 1, last.messages
-            what = SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
+            what = conditions.SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
             hint = f"put a sound copy of it there, or {GO_ON} {rest}"
         else:
             if kept is not None:
                 # It may begin earlier, if Spark did not note the one before.
                 return last_of(kept, last.messages - begin)
-            what = RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
+            what = conditions.RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"
         report_loss(what, self._options.fail_on_data_loss, rest, hint)

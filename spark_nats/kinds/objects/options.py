@@ -85,6 +85,7 @@ class ObjectChangesOptions(_Objects, StreamScan):
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     """The object store into which rows are put."""
 
+    sink = "objects.write:sink_of"
     create: dict[str, Any] | None = option(
         read_create_object_store,
         "create the object store if it does not exist: `true` or its configuration in JSON, such as "

@@ -22,7 +22,6 @@ from spark_nats.kinds.objects.store import (
     list_objects,
     naming_store,
     read_content,
-    read_version,
 )
 from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
@@ -66,14 +65,11 @@ class _Contents:
         self._options = options
         self._schema = schema
 
-    def row(self, read: Callable[..., Row | None], found: StoredObject, lease: JetStreamLease) -> Row | None:
-        """Return an object with the content that ``read`` returns, or without content if the schema has none.
-
-        ``read`` is :func:`read_content`, which returns None for an object deleted meanwhile, or :func:`read_version`.
-        """
+    def row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
+        """Return an object with what :func:`read_content` returns, or without content if the schema has none."""
         if "content" not in self._schema.names:
             return found, None
-        return lease.ask(lambda js: read(js, found, self._check, self._lost, lease.retries))
+        return lease.ask(lambda js: read_content(js, found, self._check, self._lost, lease.retries, this_version))
 
     def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
         """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
@@ -121,7 +117,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
             for i in range(0, len(subjects), OBJECTS_AT_ONCE):
                 some = subjects[i : i + OBJECTS_AT_ONCE]
                 for each in lease.ask(partial(describe_objects, store=self._options.store, subjects=some)):
-                    yield contents.row(read_content, each, lease)
+                    yield contents.row(each, lease, this_version=False)
 
         return contents.batches(rows)
 
@@ -140,7 +136,7 @@ class NatsObjectStreamReader(NatsStreamReader):
         """Read first the descriptions of objects, then their content."""
         contents = self._contents
         found = [each for batch in super()._rows(partition) for each in self._described(batch)]
-        yield from contents.batches(lambda lease: (contents.row(read_version, each, lease) for each in found))
+        yield from contents.batches(lambda lease: (contents.row(each, lease, this_version=True) for each in found))
 
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
         store, wanted = self._objects.store, self._objects.pattern

@@ -113,11 +113,11 @@ def read_content(
     check: Callable[[StoredObject], None],
     lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
-    again: bool = True,
+    this_version: bool = False,
 ) -> tuple[StoredObject, bytes | None] | None:
-    """Return an object and its content; the content of a link is that of its target.
+    """Return an object and its content; the content of a link is that of its target now.
 
-    An object that is replaced while it is read is read again.
+    An object that is replaced while it is read is read again, unless only this version of it is wanted.
 
     Args:
         js: the JetStream API to ask.
@@ -125,16 +125,19 @@ def read_content(
         check: called with each object before its content is read; it raises an error if the content is too large.
         lost: called with a sentence about why there is no content; it may raise an error.
         retries: as for :class:`~spark_nats.jetstream.reading.ranges.RangeReader`.
-        again: whether to read the object that has replaced this one.
+        this_version: whether only the content of this description is wanted, which may have been replaced since.
 
     Returns:
-        The object as it was read, with its content. The content is None for a link to a whole store, and after a loss.
-        None instead of both when the object was deleted meanwhile, or replaced and is not read again.
+        The object as it was read, with its content. The content is None for a link to a whole store, for a deleted
+        object, after a loss, and when another version has replaced the one that is wanted. None instead of both when
+        the object was deleted meanwhile.
 
     Raises:
         JetStreamError: the object was replaced :data:`MAX_TIMES` times.
         NatsError: the connection failed, or the store no longer exists.
     """
+    if found.info.deleted:
+        return found, None
     now = found
     for _ in range(MAX_TIMES):
         target = _target(js, now)
@@ -150,32 +153,13 @@ def read_content(
         if seen is not None and seen.info == target.info:
             lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
             return now, None
-        latest = _described_now(js, now) if again else None
+        latest = _described_now(js, now) if not this_version or found.info.link else None
+        if this_version and (latest is None or latest.sequence != found.sequence):
+            return found, None
         if latest is None:
             return None
         now = latest
     raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MAX_TIMES))
-
-
-def read_version(
-    js: JetStream,
-    found: StoredObject,
-    check: Callable[[StoredObject], None],
-    lost: Callable[[ConditionText], None],
-    retries: Retries | None = None,
-) -> tuple[StoredObject, bytes | None]:
-    """Return an object with the content of this description, which may have been replaced since.
-
-    The arguments and the errors are those of :func:`read_content`.
-
-    Returns:
-        The object and its content; the content of a link is that of its target now. The content is None when another
-        version has replaced it, for a deleted object, for a link to a whole store, and after a loss.
-    """
-    if found.info.deleted:
-        return found, None
-    read = read_content(js, found, check, lost, retries, again=found.info.link is not None)
-    return (found, None) if read is None or read[0].sequence != found.sequence else read
 
 
 def _described_now(js: JetStream, found: StoredObject) -> StoredObject | None:

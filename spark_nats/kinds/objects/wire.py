@@ -143,19 +143,14 @@ def read_description(payload: bytes) -> ObjectInfo:
 
 def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes:
     """Encode the description of an object of a bucket, with chunks of ``chunk_bytes`` bytes."""
-    document: dict[str, Any] = {"name": info.name}
-    if info.description is not None:
-        document["description"] = info.description
-    if info.headers:
-        document["headers"] = {name: list(values) for name, values in info.headers.items()}
-    if info.metadata:
-        document["metadata"] = info.metadata
+    headers = {name: list(values) for name, values in info.headers.items()}
+    some = {"headers": headers or None, "metadata": info.metadata or None, "deleted": info.deleted or None}
+    given = {"name": info.name, "description": info.description, **some}
+    document: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options: dict[str, Any] = {"max_chunk_size": chunk_bytes}
     if info.link is not None:
         store, name = info.link
         options["link"] = {"bucket": store} if name is None else {"bucket": store, "name": name}
-    if info.deleted:
-        document["deleted"] = True
     document |= {
         "options": options,
         "bucket": bucket,

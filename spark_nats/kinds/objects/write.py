@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.types import StructType
 
 from spark_nats.errors import InvalidRowError
 from spark_nats.kinds.objects.conditions import OBJECT_UNFIT
 from spark_nats.kinds.objects.options import ObjectWriteOptions
 from spark_nats.kinds.objects.wire import ObjectInfo, stream_of_store
-from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
-from spark_nats.kinds.streams.write.schema import Columns, check_columns
-from spark_nats.kinds.streams.write.sink import Sink
+from spark_nats.kinds.streams.write.sink import Columns, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
-from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,24 +39,10 @@ MAX_NAME = 2048
 """Maximum bytes of an object's name, which becomes part of a subject."""
 
 
-def writer(options: ObjectWriteOptions, schema: StructType) -> NatsWriter:
-    """Return the writer of a batch, after checking that its tasks can write."""
-    check_columns(schema, COLUMNS)
-    sink = _sink(options)
-    wait_for_leaders(lambda: prepare_objects(options), options.retries, f"writing to {sink.words}")
-    return NatsWriter(options, sink=sink)
-
-
-def stream_writer(options: ObjectWriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
-    check_columns(schema, COLUMNS)
-    sink = _sink(options)
-    prepare_once(str(astuple(options)), f"writing to {sink.words}", options.retries, lambda: prepare_objects(options))
-    return NatsStreamWriter(options, sink=sink)
-
-
-def _sink(options: ObjectWriteOptions) -> Sink:
-    return Sink(words=f"object store {options.store}", write=write_objects, columns=COLUMNS)
+def sink_of(options: ObjectWriteOptions) -> Sink:
+    """Return an object store as the target of rows."""
+    words = f"object store {options.store}"
+    return Sink(words=words, prepare=prepare_objects, write=write_objects, columns=COLUMNS)
 
 
 def prepare_objects(options: ObjectWriteOptions) -> None:

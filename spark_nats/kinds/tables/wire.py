@@ -19,6 +19,7 @@ from spark_nats.protocol.subjects import name_violation
 
 Row = dict[str, Any]
 
+_COUNTS = "messages", "bytes", "first_sequence", "last_sequence", "deleted"  # of a stream, as its state has them
 _MAX_LONG = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
 
 
@@ -54,13 +55,8 @@ def stream_row(listed: Listed) -> Row:
     }
     if problem is None:
         row |= {
-            "messages": fitting(info.messages),
-            "bytes": fitting(info.bytes),
-            "first_sequence": fitting(info.first_sequence),
-            "last_sequence": fitting(info.last_sequence),
-            "first_time": _moment(info.first_time),
-            "last_time": _moment(info.last_time),
-            "deleted": fitting(info.deleted),
+            **{name: fitting(getattr(info, name)) for name in _COUNTS},
+            **{name: _moment(getattr(info, name)) for name in ("first_time", "last_time")},
             "subject_count": _number(entry, "state", "num_subjects") or 0,  # the server leaves 0 out
             "consumer_count": fitting(info.consumers),
         }
@@ -110,14 +106,9 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     if problem is None:
         paused = _flag(entry, "paused")
         row |= {
-            "delivered_sequence": _number(entry, "delivered", "stream_seq"),
-            "delivered_time": _time(entry, "delivered", "last_active"),
-            "ack_floor_sequence": _number(entry, "ack_floor", "stream_seq"),
-            "ack_floor_time": _time(entry, "ack_floor", "last_active"),
-            "pending": _number(entry, "num_pending"),
-            "ack_pending": _number(entry, "num_ack_pending"),
-            "redelivered": _number(entry, "num_redelivered"),
-            "waiting": _number(entry, "num_waiting"),
+            **{f"{place}_sequence": _number(entry, place, "stream_seq") for place in ("delivered", "ack_floor")},
+            **{f"{place}_time": _time(entry, place, "last_active") for place in ("delivered", "ack_floor")},
+            **{name: _number(entry, f"num_{name}") for name in ("pending", "ack_pending", "redelivered", "waiting")},
             "paused": paused,
             "paused_until": _time(config, "pause_until") if paused else None,
         }

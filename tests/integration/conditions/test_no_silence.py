@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from spark_nats import NatsDataSource
 from spark_nats.kinds.buckets.write import ENTRIES
 from spark_nats.kinds.queries import parse_write
-from spark_nats.kinds.streams.write.schema import check_columns, check_schema
+from spark_nats.kinds.streams.write.sink import check_columns, check_schema
 from tests.integration.support import MESSAGE, Query, read, read_sequences, sentence_of, stream_reader, uncoded, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory

@@ -43,7 +43,7 @@ class Together(RowWriter):
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
         _check_increments(stream)
-        timeout, prefix, fence = self._options.ack_timeout, self._options.api_prefix, self._fence
+        timeout, prefix, known = self._options.ack_timeout, self._options.api_prefix, self._deduplication
         parts: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
@@ -59,10 +59,10 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
-        if fence is not None and fence.is_due(self._lease.connection):
+        if (fence := known.fence) is not None and fence.is_due(self._lease.connection):
             self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
-        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=self._exact, since=self._since)
-        stored = self._already_stored
+        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=known.exact, since=known.since)
+        stored = known.already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
             return Counts(count)
         publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)

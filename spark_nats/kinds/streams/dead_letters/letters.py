@@ -26,7 +26,7 @@ from spark_nats.client.pool import Lease, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
@@ -138,9 +138,9 @@ class DeadLetters(RowWriter):
         """
         super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
-        earlier, fence = deduplication.earlier, deduplication.fence
-        if earlier is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask(partial(self._stored_aside, earlier.mark))
+        mark, fence = deduplication.mark, deduplication.fence
+        if mark is not None and self._options.bad_rows_stream is not None:
+            self._already_aside = lease.ask(partial(self._stored_aside, mark))
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
@@ -169,9 +169,7 @@ class DeadLetters(RowWriter):
             InvalidRowError: the rows name another target.
             NatsError: bad rows could not be stored.
         """
-        rows = self.valid_rows(checker, batch, first_row)
-        if self._already_stored is not None:
-            rows = rows.where(self._already_stored.missing(rows.ids, rows.subjects))
+        rows = super().rows_to_send(checker, batch, first_row)
         # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
         if self._already_aside is not None:
             left = self._already_aside.missing(rows.ids)
@@ -299,9 +297,7 @@ class DeadLetters(RowWriter):
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
         with leased(options.connection, options.retries, f"writing bad rows to {name}") as lease:
-            stream, memory = lease.ask(
-                lambda connection: notes.state_and_memory(JetStream(connection, options.api_prefix), name)
-            )
+            stream, memory = JetStreamLease(lease, options.api_prefix).ask(partial(notes.state_and_memory, stream=name))
         noted = notes.memory_at(mark)._replace(created=memory.created)
         if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
             self._unread = None

@@ -16,7 +16,6 @@ from spark_nats.jetstream.judgement import Judgement, has_only_skipped
 from spark_nats.jetstream.listing import subjects_read
 from spark_nats.jetstream.messages import next_message, next_sequence
 from spark_nats.jetstream.positions import Position, end_of, latest_in
-from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import end_at, first_at
 from spark_nats.jetstream.views import first_new, stream_info
@@ -92,9 +91,7 @@ def batch(look: Look) -> list[StreamRange]:
             if name not in facts.removal_normal and not has_only_skipped(begin, info):
                 report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
-        filters, last, latest = options.filters, stop.fingerprint, stop.latest
-        removed = Removed.from_start(begin.earliest)
-        whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last, latest=latest)
+        whole = StreamRange.to(stop, name, first, options.filters, begin.earliest)
         found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
     return [r for r in found if r.size > 0]
 
@@ -191,18 +188,12 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
 
 
 def _place(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) -> Position:
-    """Return the position before a sequence of a stream."""
-    return Position(info.created, sequence, _time_before(look, info, sequence), earliest, latest_in(info))
-
-
-def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
-    """Return when the message before a sequence was stored, in nanoseconds since 1970; None when there is none."""
-    if sequence == info.last_sequence + 1:
-        return info.last_time or None
-    if not info.first_sequence < sequence <= info.last_sequence:
-        return None
-    message = next_message(look.js, info.name, sequence - 1, (">",), with_headers=False)
-    return message.time if message and message.sequence == sequence - 1 else None
+    """Return the position before a sequence of a stream, with the time of the message before it if there is one."""
+    time = info.last_time if sequence == info.last_sequence + 1 else 0
+    if info.first_sequence < sequence <= info.last_sequence:
+        before = next_message(look.js, info.name, sequence - 1, (">",), with_headers=False)
+        time = before.time if before and before.sequence == sequence - 1 else 0
+    return Position(info.created, sequence, time or None, earliest, latest_in(info))
 
 
 def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from spark_nats.errors import NatsError
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, ReadMethod
@@ -38,6 +39,12 @@ class StreamRange(Range, Partition):
     """
 
     way: ReadMethod = field(default=ReadMethod.CONSUMER, kw_only=True)
+
+    @classmethod
+    def to(cls, stop: Position, stream: str, first: int, filters: tuple[str, ...], earliest: bool) -> StreamRange:
+        """Return the range from a sequence to a position; ``earliest``: it begins with the first message there is."""
+        removed, last = Removed.from_start(earliest), stop.fingerprint
+        return cls(stream, stop.created, first, stop.next, filters, removed=removed, last=last, latest=stop.latest)
 
     @property
     def size(self) -> int:
@@ -72,28 +79,14 @@ def ranges_between(
         if begin == stop:
             continue
         first = stop.first
-        earliest = begin is None or begin.end.earliest
         # Usually the start is ``since``. It is after ``since`` when Spark replays the first micro-batch of a query,
         # because Spark then requests the initial offset again. It is before ``since`` when not all offsets were kept.
         if begin is not None:
             is_before = stop.since is not None and begin.end.next < stop.since
             again = stop.since is None and begin.end.created == stop.end.created
             first = begin.end.next if is_before or again else first
-        created, following, last = stop.end.created, stop.end.next, stop.end.fingerprint
-        removed = Removed.from_start(earliest)
-        found.append(
-            StreamRange(
-                name,
-                created,
-                first,
-                following,
-                filters,
-                removed=removed,
-                last=last,
-                latest=stop.end.latest,
-                rewritten=name in rewritten,
-            )
-        )
+        whole = StreamRange.to(stop.end, name, first, filters, begin is None or begin.end.earliest)
+        found.append(replace(whole, rewritten=name in rewritten))
     return [r for r in found if r.size > 0]
 
 

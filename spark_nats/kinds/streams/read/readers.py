@@ -120,12 +120,10 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
                 keeps_consumer=self._keeps_consumers,
             )
             count = 0
-            looked = False
             # The generator has no name, so that it is closed before the connection when Spark takes no more rows.
             for delivered in lease.read(reader.read):
-                if not looked:
+                if not count:
                     notice_own_rows(delivered, partition.stream)
-                    looked = True
                 if adds_sizes:
                     delivered = delivered._replace(messages=delivered.messages.without_sizes())
                 if (batch := rows.build(delivered, partition.stream)).num_rows:

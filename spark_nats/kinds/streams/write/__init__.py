@@ -1,8 +1,7 @@
 """Writing rows: the driver and the tasks check them, and the tasks publish them.
 
 ======================  ======================================================================
-:mod:`.sink`            the target: a stream, core NATS, or what differs from them
-:mod:`.schema`          the columns that a DataFrame may have
+:mod:`.sink`            the target: a stream, core NATS, or what differs from them; the columns that rows may have
 :mod:`.columns`         rows encoded as messages; a whole batch is checked before it is sent
 :mod:`.message_ids`     message ids made from the content of rows
 :mod:`.checks`          checks on the driver, before the tasks and after them

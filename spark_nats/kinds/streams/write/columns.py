@@ -17,12 +17,12 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
+from spark_nats.kinds.streams.write.sink import MESSAGES, Columns
 from spark_nats.protocol import bytecolumns
 from spark_nats.protocol import headers as header_rules
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.subject_columns import Violation, find_subject_violation
+from spark_nats.protocol.subject_columns import Violation, breaking, find_subject_violation
 
 logger = logging.getLogger(__name__)
 
@@ -405,11 +405,6 @@ def _invalid(row: int, column: str, rule: str, sent: int, topics: Sequence[Topic
 def has_counters(stream: StreamInfo) -> bool:
     """Tell whether each subject of a stream is a counter (ADR-49)."""
     return bool(stream.config.get("allow_msg_counter"))
-
-
-def breaking(wrong: bytecolumns.Mask, rule: str) -> Violation | None:
-    """Return the violation of a rule by the rows of a mask; None when the mask has no row."""
-    return Violation(wrong, lambda _: rule) if wrong.any() else None
 
 
 def _prefer(

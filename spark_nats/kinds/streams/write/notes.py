@@ -82,14 +82,10 @@ def write_note(
     note = {"batch": batch, "stream": mark.stream, "created": mark.end.created, "sequence": mark.end.last}
     if task.run:
         note |= {"run": task.run, "planned": task.planned_at}
-    if mark.time:
-        note["time"] = text_of(mark.time)
-    if mark.end.time:
-        note["timestamp"] = text_of(mark.end.time)
+    times = {"time": mark.time, "timestamp": mark.end.time, "latest": mark.end.latest}
+    note |= {name: text_of(time) for name, time in times.items() if time}
     if mark.passed:
         note["passed"] = mark.passed
-    if mark.end.latest:
-        note["latest"] = text_of(mark.end.latest)
     if mark.process:
         note |= {"process": mark.process, "id_lifetime_ms": int(mark.id_lifetime * 1000), "noted": mark.noted}
     with about_the_bucket(options):
@@ -143,17 +139,17 @@ def note_of(entry: Entry, key: str) -> Note | None:
         return None
     try:
         note = parse_document(entry.value)
-        stored = time_at(note, "timestamp") if "timestamp" in note else None
-        latest = time_at(note, "latest") if "latest" in note else None
-        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None, latest=latest)
-        time = time_at(note, "time") if "time" in note else entry.time
-        passed = integer_at(note, "passed") if "passed" in note else 0
-        mark = StartMark(string_at(note, "stream"), end, time, passed=passed)
+        times = {name: time_at(note, name) for name in ("time", "timestamp", "latest") if name in note}
+        numbers = {name: integer_at(note, name) for name in ("passed", "planned") if name in note}
+        stored, latest = times.get("timestamp") or None, times.get("latest")
+        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored, latest=latest)
+        passed = numbers.get("passed", 0)
+        mark = StartMark(string_at(note, "stream"), end, times.get("time", entry.time), passed=passed)
         if "process" in note:
             noted, lifetime = integer_at(note, "noted"), integer_at(note, "id_lifetime_ms") / 1000
             mark = replace(mark, noted=noted, process=string_at(note, "process"), id_lifetime=lifetime)
         run = string_at(note, "run") if "run" in note else ""
-        return Note(integer_at(note, "batch"), mark, run, integer_at(note, "planned") if "planned" in note else 0)
+        return Note(integer_at(note, "batch"), mark, run, numbers.get("planned", 0))
     except ValueError as error:
         raise NatsError(conditions.NOTE_INVALID(key=key, reason=error)) from None
 
@@ -379,27 +375,45 @@ class Fence:
             NatsError: the note or the stream cannot be read.
         """
         now = clock.monotonic()
+        self._end_if_later(js)
+        self._asked = now
+        self._doubt_memory(js)
+        may_have_forgotten = self._is_another_process(js)
+        is_last_look = now - self._noted > self._window / 4
+        if may_have_forgotten or is_last_look:
+            self._read_on(js, may_have_forgotten)
+        if is_last_look:
+            self.earlier.clear()
+
+    def _end_if_later(self, js: JetStream) -> None:
+        """Raise :class:`PublishError` if a later attempt has written the note."""
         entry, _ = read_note(js, self._options, self._task.key)
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
-        self._asked, is_another = now, False
+
+    def _doubt_memory(self, js: JetStream) -> None:
+        """Doubt what only the stream's memory tells, if that may be lost by now."""
         if self._remembered is not None:
             mark, doubt = self._remembered
             stream, memory = state_and_memory(js, str(self._options.stream))
             if not still_knows(stream, memory, mark):
                 self._remembered = None
                 doubt()
-        if js.connection is not self._connection:  # the server may have restarted, and forgotten ids
-            process = memory_of(js, stream_info(js, str(self._options.stream))).process
-            is_another = process != self._process or not process
-            self._connection, self._process = js.connection, process
-        is_last_look = now - self._noted > self._window / 4
-        for each in self.earlier if is_another or is_last_look else ():
+
+    def _is_another_process(self, js: JetStream) -> bool:
+        """Tell whether, over another connection, another process of a server holds the ids: it may not have them."""
+        if js.connection is self._connection:
+            return False
+        before, self._process = self._process, memory_of(js, stream_info(js, str(self._options.stream))).process
+        self._connection = js.connection
+        return self._process != before or not self._process
+
+    def _read_on(self, js: JetStream, may_have_forgotten: bool) -> None:
+        """Read what earlier attempts have stored meanwhile."""
+        for each in self.earlier:
             # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
             if removed := each.read_on(js):
-                report_unknown(is_another and self._options.fail_on_data_loss, self._task, removed)
-        if is_last_look:
-            self.earlier.clear()
+                report_unknown(may_have_forgotten and self._options.fail_on_data_loss, self._task, removed)
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:

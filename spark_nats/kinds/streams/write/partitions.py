@@ -67,8 +67,7 @@ def write_partition(
         checker = RowChecker(options, max_payload, dedup.ids, names_stream, sink.columns, unknown, max_message_size)
         counts = writer.write(stream, checker, batches)
     count, duplicates = counts.rows, counts.duplicates
-    already_stored = dedup.earlier.already_stored if dedup.earlier is not None else None
-    if already_stored is not None:
+    if (already_stored := dedup.already_stored) is not None:
         if already_stored.unexpected + writer.unexpected:
             whose = f"that this partition stored before, and that are not among its {count} rows now,"
             raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
@@ -138,10 +137,7 @@ class RowWriter:
 
     def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
-        self._lease, self._task = lease, task
-        self._exact, self._fence, earlier = deduplication.exact, deduplication.fence, deduplication.earlier
-        self._already_stored = earlier.already_stored if earlier is not None else None
-        self._since = earlier.mark.end.last if earlier is not None else None  # an attempt may have stored rows
+        self._lease, self._task, self._deduplication = lease, task, deduplication
 
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write rows as they arrive; return the number of all rows, and the bytes of those that were sent.
@@ -172,10 +168,12 @@ class RowWriter:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        rows = checker.check(batch, first_row)
-        return (
-            rows if self._already_stored is None else rows.where(self._already_stored.missing(rows.ids, rows.subjects))
-        )
+        rows, stored = self.valid_rows(checker, batch, first_row), self._deduplication.already_stored
+        return rows if stored is None else rows.where(stored.missing(rows.ids, rows.subjects))
+
+    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+        """Return the rows of a batch as they are published; a row that breaks a rule is an error."""
+        return checker.check(batch, first_row)
 
     def warn(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""
@@ -200,9 +198,10 @@ class RowWriter:
 
     def _fenced(self, publisher: Publisher, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass batches on, as long as no later attempt at the task has begun."""
+        fence = self._deduplication.fence
         for batch in batches:
-            if self._fence and self._fence.is_due(self._lease.connection):
-                publisher.ask(self._fence.check)
+            if fence is not None and fence.is_due(self._lease.connection):
+                publisher.ask(fence.check)
             yield batch
 
     def _still_sending(self, rows: int, rate: float) -> ConditionText:
@@ -233,8 +232,8 @@ class RowWriter:
             resolve=conflicts(self.aside is not None) if conflicts else None,
             on_stored=Reporter(logger, lambda: publisher.confirmed, said),
             aside=self.aside,
-            exact=self._exact,
-            since=self._since,
+            exact=self._deduplication.exact,
+            since=self._deduplication.since,
             id_prefix=prefix_of(self._task.query, self._task.batch, self._task.partition),
         )
         return publisher

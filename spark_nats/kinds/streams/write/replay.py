@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -60,18 +59,6 @@ _noted: dict[tuple[object, ...], int] = {}
 :mod:`spark_nats.client.host_cache`."""
 
 
-class EarlierAttempt(NamedTuple):
-    """What is known of an earlier attempt at a task.
-
-    Attributes:
-        mark: where the stream ended when the task first began.
-        already_stored: the rows that it has stored; None where the stream cannot be read back.
-    """
-
-    mark: StartMark
-    already_stored: AlreadyStored | None
-
-
 class Deduplication:
     """How the rows of a task are kept from being stored twice: not at all, or by their message ids.
 
@@ -79,19 +66,26 @@ class Deduplication:
         ids: gives rows their message ids; None where none can get one.
         exact: whether rows are recognized however late they are written again.
         fence: keeps apart attempts that run at the same time; None where they write no notes.
-        earlier: what is known of an earlier attempt; None where there was none.
+        mark: where the stream ended when an earlier attempt began; None where there was none.
+        already_stored: the rows that it has stored; None where the stream cannot be read back.
         unsure: whether the micro-batch may have been begun before. An earlier run may have begun it with more
             partitions, even without beginning this partition.
     """
 
     exact = False
     fence: Fence | None = None
-    earlier: EarlierAttempt | None = None
+    mark: StartMark | None = None
+    already_stored: AlreadyStored | None = None
     unsure = False
 
     def __init__(self, options: WriteOptions, task: WriteTask) -> None:
         self._options, self._task = options, task
         self.ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
+
+    @property
+    def since(self) -> int | None:
+        """The sequence after which an earlier attempt may have stored rows; None where there was none."""
+        return self.mark.end.last if self.mark is not None else None
 
     def begin(self, lease: Lease) -> StreamInfo:
         """Begin the task; return the stream's state before this attempt has stored anything."""
@@ -126,11 +120,11 @@ class ExactlyOnce(Deduplication):
 
             mark, self.unsure = lease.ask(note)
         if mark is not None:
-            self.earlier, self.unsure = self._find_stored(lease, stream, mark), True
+            (self.mark, self.already_stored), self.unsure = self._find_stored(lease, stream, mark), True
         return stream
 
-    def _find_stored(self, lease: Lease, stream: StreamInfo, mark: StartMark) -> EarlierAttempt:
-        """Find out what an earlier attempt has stored, which began at a mark."""
+    def _find_stored(self, lease: Lease, stream: StreamInfo, mark: StartMark) -> tuple[StartMark, AlreadyStored | None]:
+        """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
 
         def ask(what: Callable[..., Result], *given: object) -> Result:
@@ -147,7 +141,7 @@ class ExactlyOnce(Deduplication):
                     doubt()
                 elif fence is not None:
                     fence.rely_on_memory(mark, doubt)
-            return EarlierAttempt(mark, None)
+            return mark, None
         if mark.end.created != stream.created and ask(history_of, mark.end, stream) is Judgement.RECREATED:
             old = conditions.TARGET_CHANGED(
                 task=task.name, old=stream.name, created=mark.end.created, stream=stream.name
@@ -170,7 +164,7 @@ class ExactlyOnce(Deduplication):
                 fence.rely_on_memory(mark, already_stored.doubt)
         if fence is not None:
             fence.earlier.append(already_stored)
-        return EarlierAttempt(mark, already_stored)
+        return mark, already_stored
 
     def _note(
         self, js: JetStream, fence: Fence, stream: StreamInfo, held: Entry | NatsError | None

@@ -7,9 +7,10 @@ imports only what is quick to import; tasks and checks import the rest when they
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -23,8 +24,7 @@ from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
-from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
-from spark_nats.kinds.streams.write.sink import PLAIN, Sink
+from spark_nats.kinds.streams.write.sink import PLAIN, Sink, check_schema, may_have_ids, sink_of
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask, Written, total
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
@@ -42,31 +42,29 @@ def run_of(context: TaskContext | None) -> str:
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
-def writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> NatsWriter:
+def writer(options: Query, schema: StructType) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
+    sink, columns = sink_of(options), schema.fieldNames()
+    check_schema(schema, options, sink.columns)
+    prepare = partial(_prepare, options, False, columns, sink)
+    mark = wait_for_leaders(prepare, options.retries, f"writing to {sink.target(options)}")
+    return NatsWriter(options, sink, may_have_ids(columns, options), mark)
+
+
+def stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
+    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
+    sink, columns = sink_of(options), schema.fieldNames()
+    check_schema(schema, options, sink.columns)
+    prepare = partial(_prepare, options, True, columns, sink)
+    prepare_once(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
+    return NatsStreamWriter(options, sink, may_have_ids(columns, options))
+
+
+def _prepare(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> StartMark | None:
+    """Do on the driver what would fail in every task; return where the stream ends, if tasks need to know that."""
     from spark_nats.kinds.streams.write.checks import prepare
 
-    check_schema(schema, options, sink.columns)
-    mark = wait_for_leaders(
-        lambda: prepare(options, streaming=False, columns=schema.fieldNames(), sink=sink),
-        options.retries,
-        f"writing to {sink.target(options)}",
-    )
-    return NatsWriter(options, may_have_ids(schema, options), mark, sink)
-
-
-def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = PLAIN) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
-    check_schema(schema, options, sink.columns)
-    columns = schema.fieldNames()
-
-    def prepare() -> None:
-        from spark_nats.kinds.streams.write import checks
-
-        checks.prepare(options, True, columns, sink)
-
-    prepare_once(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
-    return NatsStreamWriter(options, may_have_ids(schema, options), sink=sink)
+    return sink.prepare(options) if sink.prepare else prepare(options, streaming, columns, sink)
 
 
 def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
@@ -83,13 +81,13 @@ class _Writer:
 
     Args:
         options: where and how.
+        sink: the target.
         own_ids: whether rows may have message ids of their own.
         mark: where the stream ends now, if retried tasks of a batch write read back what they have stored.
-        sink: the target.
     """
 
     def __init__(
-        self, options: Query, own_ids: bool = False, mark: StartMark | None = None, sink: Sink = PLAIN
+        self, options: Query, sink: Sink = PLAIN, own_ids: bool = False, mark: StartMark | None = None
     ) -> None:
         self._options = options
         self._sink = sink

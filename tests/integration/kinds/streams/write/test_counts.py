@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write.columns import CheckedRows
 from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, total
 from tests.connections import write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv

@@ -22,9 +22,9 @@ from spark_nats.client import connect
 from spark_nats.errors import DataLossError, InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
-from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
 from tests.connections import options_for, write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv

@@ -16,11 +16,11 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.notes import mark_now
 from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from spark_nats.protocol.documents import nanoseconds_of
 from tests.chaos.proxy import Proxy

@@ -16,8 +16,8 @@ from nats.js.errors import APIError
 
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError
-from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.connections import write_options
 from tests.integration.support import run_task, table

@@ -13,16 +13,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
+from spark_nats.kinds.objects import store
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
 from spark_nats.kinds.objects.options import ObjectReadOptions, ObjectScan
-from spark_nats.kinds.objects.store import (
-    StoredObject,
-    describe_objects,
-    described_by,
-    list_objects,
-    naming_store,
-    read_content,
-)
+from spark_nats.kinds.objects.store import StoredObject
 from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
@@ -66,10 +60,10 @@ class _Contents:
         self._schema = schema
 
     def row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
-        """Return an object with what :func:`read_content` returns, or without content if the schema has none."""
+        """Return an object with what :func:`.store.read_content` returns, or without content if the schema has none."""
         if "content" not in self._schema.names:
             return found, None
-        return lease.ask(lambda js: read_content(js, found, self._check, self._lost, lease.retries, this_version))
+        return lease.ask(lambda js: store.read_content(js, found, self._check, self._lost, lease.retries, this_version))
 
     def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
         """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
@@ -104,7 +98,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
     def _plan(self, js: JetStream) -> list[ObjectsPartition]:
         """Spread the objects whose names match over partitions."""
         options = self._options
-        subjects = list_objects(js, options.store)
+        subjects = store.list_objects(js, options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
@@ -116,7 +110,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
         def rows(lease: JetStreamLease) -> Iterator[Row | None]:
             for i in range(0, len(subjects), OBJECTS_AT_ONCE):
                 some = subjects[i : i + OBJECTS_AT_ONCE]
-                for each in lease.ask(partial(describe_objects, store=self._options.store, subjects=some)):
+                for each in lease.ask(partial(store.describe_objects, store=self._options.store, subjects=some)):
                     yield contents.row(each, lease, this_version=False)
 
         return contents.batches(rows)
@@ -127,7 +121,7 @@ class NatsObjectStreamReader(NatsStreamReader):
 
     def __init__(self, options: ObjectScan, schema: StructType) -> None:
         objects = options.objects
-        traits = Traits(replaces=True, naming=partial(naming_store, name=objects.store))
+        traits = Traits(replaces=True, naming=partial(store.naming_store, name=objects.store))
         super().__init__(options, _MESSAGES, traits)
         self._objects = objects
         self._contents = _Contents(objects, schema)
@@ -139,9 +133,9 @@ class NatsObjectStreamReader(NatsStreamReader):
         yield from contents.batches(lambda lease: (contents.row(each, lease, this_version=True) for each in found))
 
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
-        store, wanted = self._objects.store, self._objects.pattern
+        name, wanted = self._objects.store, self._objects.pattern
         return [
-            described_by(store, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
+            store.described_by(name, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
             for row in batch.to_pylist()
             if wanted is None or wanted.fullmatch(name_of(row["subject"]))
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_nats.errors import InvalidRowError
@@ -17,8 +16,6 @@ from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from spark_nats.client.connection import Connection
 
 COLUMNS = Columns(
     where="an object store",
@@ -73,20 +70,18 @@ def write_objects(
         NatsError: the store refused an object, or the connection failed.
     """
     from spark_nats.client.pool import leased
-    from spark_nats.jetstream.api import JetStream
+    from spark_nats.jetstream.api import JetStreamLease
     from spark_nats.kinds.objects.store import Putting
-
-    def put(putting: Putting, connection: Connection) -> None:
-        putting.put(JetStream(connection, options.api_prefix))
 
     rows = size = 0
     with leased(options.connection, options.retries, f"writing to {sink.words}") as lease:
+        js = JetStreamLease(lease, options.api_prefix)
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}
                 info, content = _checked(row, rows)
-                lease.ask(partial(put, Putting(options.store, info, content)))
+                js.ask(Putting(options.store, info, content).put)
                 rows += 1
                 size += len(content or b"")
         return Written(Counts(rows=rows, bytes=size, reconnects=lease.reconnects), run=task.run)

@@ -12,17 +12,8 @@ import pyarrow as pa
 
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
+from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream, JetStreamLease, Request, bad_answer_is_protocol_error
-from spark_nats.jetstream.listing import (
-    Listed,
-    all_consumers,
-    all_streams,
-    matches,
-    stream_names,
-    subjects_of,
-    suggesting_names,
-    warn_of_replaced,
-)
 from spark_nats.jetstream.messages import ask_each
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
@@ -93,19 +84,19 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
         StreamNotFoundError: a stream that is named does not exist.
         NatsError: the request failed.
     """
-    there = stream_names(js)
+    there = listing.stream_names(js)
     if pattern is not None:
-        return tuple(name for name in there if matches(pattern, name))
-    with suggesting_names(js, names):
+        return tuple(name for name in there if listing.matches(pattern, name))
+    with listing.suggesting_names(js, names):
         for name in names:
             if name not in there:
                 raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))
     return tuple(names or there)
 
 
-def describe_streams(js: JetStream, names: Collection[str], row_of: Callable[[Listed], Row]) -> list[Row]:
+def describe_streams(js: JetStream, names: Collection[str], row_of: Callable[[listing.Listed], Row]) -> list[Row]:
     """Return a row for each of these streams that exists, as ``row_of`` makes it."""
-    listed, wanted = all_streams(js), frozenset(names)
+    listed, wanted = listing.all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [row_of(each) for each in listed if each.name in wanted]
 
@@ -121,7 +112,7 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         (stream,) = request.names
         if not isinstance(answer, NatsError):
-            listed = all_consumers(js, stream, answer)
+            listed = listing.all_consumers(js, stream, answer)
             with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
                 rows += [consumer_row(stream, each) for each in listed]
         elif isinstance(answer, JetStreamError) and answer.err_code in _OFFLINE:
@@ -154,10 +145,10 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
     A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """
     try:
-        counts = [subjects_of(js, stream, each) for each in filters or (">",)]
+        counts = [listing.subjects_of(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
         return iter(_problem_of(stream, error))
-    warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
+    listing.warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
         {"stream": stream, "subject": subject, "messages": fitting(messages)}
         for found in counts

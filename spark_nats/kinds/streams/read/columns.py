@@ -34,7 +34,6 @@ class RowBuilder:
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)
         self._said = Once()
-        self._replaced = False
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
         """Return one row for each message of a stream."""
@@ -63,7 +62,7 @@ class RowBuilder:
     ) -> pa.RecordBatch:
         def headers() -> Text:
             found = messages.headers()
-            if found.malformed and self._said.first():
+            if found.malformed and self._said.first("headers"):
                 logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).with_code)
             return Text(found.values, found.replaced)
 
@@ -83,8 +82,7 @@ class RowBuilder:
                 column = column.values
             # A cast to its own type would cost as much as a small column.
             arrays.append(column if column.type == field.type else column.cast(field.type))
-        if replaced and not self._replaced:
-            self._replaced = True
+        if replaced and self._said.first("bytes"):
             logger.warning(_bytes_replaced(source, messages, replaced, deliveries).with_code)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

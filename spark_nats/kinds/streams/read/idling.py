@@ -55,13 +55,6 @@ class _Idle(NamedTuple):
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
 
 
-class _Quiet(NamedTuple):
-    """The offset at which the query was found idle, and since when."""
-
-    start: QueryOffset
-    since: float
-
-
 class Idling:
     """Waits for new messages for an idle query. It has its own connection while it listens.
 
@@ -74,7 +67,8 @@ class Idling:
         self._options = options
         self._memory = memory
         self._idle: _Idle | None = None
-        self._quiet: _Quiet | None = None
+        self._quiet_at: QueryOffset | None = None  # the offset at which the query was found idle
+        self._quiet_since = 0.0
         self._watch: Watch | None = None
         self._listening_for: _Idle | None = None  # the idle state for which the watch listens
         self._watch_off_until = 0.0
@@ -89,9 +83,9 @@ class Idling:
         now, options = clock.monotonic(), self._options
         # The states of all streams; while messages wait, also each stream's last message for each filter.
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
-        if self._quiet is None or self._quiet.start != start:
-            self._quiet = _Quiet(start, now)
-        rarely = self._memory.listed and not waits and now - self._quiet.since >= LISTS_RARELY
+        if self._quiet_at != start:
+            self._quiet_at, self._quiet_since = start, now
+        rarely = self._memory.listed and not waits and now - self._quiet_since >= LISTS_RARELY
         next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)

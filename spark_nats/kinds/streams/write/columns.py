@@ -351,14 +351,12 @@ class RowChecker:
         if not is_control.any():
             return lines
         if not self._said:
-            names = sorted(
-                set(pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()) - set(_LEFT_OUT_UNSAID)
-            )
+            left_out = pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()
+            names = sorted(set(left_out) - set(_LEFT_OUT_UNSAID))
             if names and self._said.first():
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-                logger.warning(
-                    conditions.CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).with_code
-                )
+                shown = ", ".join(names[:_NAMES_SHOWN]) + more
+                logger.warning(conditions.CONTROL_HEADERS_LEFT_OUT(headers=shown).with_code)
         return lines.where(~is_control)
 
     def _refuse(

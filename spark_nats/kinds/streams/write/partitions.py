@@ -26,7 +26,7 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import prefix_of
-from spark_nats.kinds.streams.write.replay import Deduplication, deduplication
+from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.logs import Reporter
@@ -49,7 +49,7 @@ def write_partition(
         PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
-    dedup = deduplication(options, task)
+    dedup = (ExactlyOnce if options.is_exact else Deduplication)(options, task)
     what = f"writing to {options.stream or 'core NATS'}"
     stream: StreamInfo | None = None
     writer: RowWriter = load(options.row_writer)(options, sink)
@@ -76,9 +76,8 @@ def write_partition(
         duplicates += already_stored.rows
     elif duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
         # A retried attempt is expected to find rows that are stored already.
-        logger.warning(
-            conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=duplicates, rows=count).with_code
-        )
+        again = conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=duplicates, rows=count)
+        logger.warning(again.with_code)
     writer.warn(count)
     rows = count - counts.skipped - counts.bad
     counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.reconnects)
@@ -266,9 +265,7 @@ def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
         js = JetStream(connection, options.api_prefix)
         for subject in subjects:
             if subject and not subject_violation(subject) and (streams := stream_names(js, subject)):
-                logger.warning(
-                    conditions.SUBJECT_OF_STREAM(
-                        subject=subject, streams=", ".join(map(repr, streams)), stream=streams[0]
-                    ).with_code
-                )
+                listed = ", ".join(map(repr, streams))
+                said = conditions.SUBJECT_OF_STREAM(subject=subject, streams=listed, stream=streams[0])
+                logger.warning(said.with_code)
                 return

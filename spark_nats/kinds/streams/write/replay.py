@@ -186,9 +186,8 @@ class ExactlyOnce(Deduplication):
             if found.warning:
                 logger.warning(found.warning.with_code)
             if found.is_first_time:
-                logger.info(
-                    conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).with_code
-                )
+                first = conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name)
+                logger.info(first.with_code)
             if found.older and found.mark:
                 _report_older(options, task, stream, found.mark.end.last, found.older)
             elif found.mark is None and known.note is not None and _is_about(known.note, stream):
@@ -260,11 +259,6 @@ class ExactlyOnce(Deduplication):
                 return
             if fence.note(js, mark, entry.revision, deadline):
                 return
-
-
-def deduplication(options: WriteOptions, task: WriteTask) -> Deduplication:
-    """Return how the rows of a task are kept from being stored twice, as the option ``deduplicate`` says."""
-    return (ExactlyOnce if options.is_exact else Deduplication)(options, task)
 
 
 def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:

@@ -98,6 +98,12 @@ class _Writer:
         self._planned_at = clock.time_ns()
         self._announced = announced_text(options.connection)
 
+    def _task(self, context: TaskContext | None, query: str, batch: str | None) -> WriteTask:
+        """Return the task that runs here."""
+        partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        run, planned_at = run_of(context), self._planned_at
+        return WriteTask(query, batch, partition, attempt, self._mark, self._own_ids, run, planned_at)
+
     def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:
         add_announced(self._options.connection, self._announced)
         write: Callable[..., Written] = self._sink.write or _write_messages
@@ -126,10 +132,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         context = TaskContext.get()
         if context and makes_a_table(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
-        partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        run = run_of(context)
-        task = WriteTask(self._id, None, partition, attempt, self._mark, self._own_ids, run)
-        return self._write(task, iterator)
+        return self._write(self._task(context, self._id, None), iterator)
 
     @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -151,14 +154,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        run = run_of(context)
-        task = WriteTask("", batch, 0, run=run)
-        if context is not None and query and batch:
-            partition, attempt = context.partitionId(), context.attemptNumber()
-            task = WriteTask(
-                query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned_at=self._planned_at
-            )
-        return self._write(task, iterator)
+        return self._write(self._task(context, query if query and batch else "", batch), iterator)
 
     @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

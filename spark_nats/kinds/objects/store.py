@@ -139,27 +139,30 @@ def read_content(
     if found.info.deleted:
         return found, None
     now = found
+    content: bytes | str = ""  # or what is wrong with it
     for _ in range(MAX_TIMES):
         target = _target(js, now)
         if not isinstance(target, StoredObject):
             if target:
                 lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
-            return now, None
+            break
         check(target)
         content = _content(js, target, retries)
         if isinstance(content, bytes):
-            return now, content
+            break
         seen = _described_now(js, target)
         if seen is not None and seen.info == target.info:
             lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
-            return now, None
+            break
         latest = _described_now(js, now) if not this_version or found.info.link else None
-        if this_version and (latest is None or latest.sequence != found.sequence):
-            return found, None
         if latest is None:
-            return None
+            return (found, None) if this_version else None
         now = latest
-    raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MAX_TIMES))
+    else:
+        raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MAX_TIMES))
+    if this_version and now.sequence != found.sequence:
+        return found, None
+    return now, content if isinstance(content, bytes) else None
 
 
 def _described_now(js: JetStream, found: StoredObject) -> StoredObject | None:

@@ -139,7 +139,7 @@ def test_a_task_of_a_micro_batch_that_writes_takes_three_round_trips(trips: Trip
     def body() -> None:
         options = parse_write(parse({**SERVERS, "stream": "OUT"}), streaming=True)
         for batch in range(4):
-            task = WriteTask("query", str(batch), 0, run="run", planned=batch + 1)
+            task = WriteTask("query", str(batch), 0, run="run", planned_at=batch + 1)
             found.append(trips.of(lambda: write_partition(options, task, rows(10))))  # noqa: B023
 
     trips.cluster.create_stream("OUT", ["out.>"])

@@ -12,11 +12,13 @@ from spark_nats.errors import NatsError
 from spark_nats.version import __version__
 
 if TYPE_CHECKING:
-    from spark_nats.datasource import NatsDataSource
-    from spark_nats.kinds.foreach import NatsForeachWriter
-    from spark_nats.lag import QueryLag, StreamLag, progress
-    from spark_nats.listener import LagListener
-    from spark_nats.otel import MetricsListener
+    from spark_nats.datasource import NatsDataSource as NatsDataSource
+    from spark_nats.kinds.foreach import NatsForeachWriter as NatsForeachWriter
+    from spark_nats.lag import QueryLag as QueryLag
+    from spark_nats.lag import StreamLag as StreamLag
+    from spark_nats.lag import progress as progress
+    from spark_nats.listener import LagListener as LagListener
+    from spark_nats.otel import MetricsListener as MetricsListener
 
 _MODULES = {
     "LagListener": "listener",
@@ -27,17 +29,7 @@ _MODULES = {
     "StreamLag": "lag",
     "progress": "lag",
 }
-__all__ = [
-    "LagListener",
-    "MetricsListener",
-    "NatsDataSource",
-    "NatsError",
-    "NatsForeachWriter",
-    "QueryLag",
-    "StreamLag",
-    "__version__",
-    "progress",
-]
+__all__ = ["NatsError", "__version__", *_MODULES]
 
 
 logs.configure()

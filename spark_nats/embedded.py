@@ -21,13 +21,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from spark_nats import clock
-from spark_nats.conditions.others import (
-    SERVER_NOT_EXECUTED,
-    SERVER_NOT_INSTALLED,
-    SERVER_NOT_READY,
-    SERVER_NOT_RUNNING,
-    SERVER_NOT_STARTED,
-)
+from spark_nats.conditions import others as conditions
 from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
@@ -50,7 +44,7 @@ def find_binary() -> Path:
     environment = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
     found = shutil.which("nats-server", path=os.pathsep.join([*environment, os.environ.get("PATH", "")]))
     if found is None:
-        raise EmbeddedServerError(SERVER_NOT_INSTALLED())
+        raise EmbeddedServerError(conditions.SERVER_NOT_INSTALLED())
     return Path(found)
 
 
@@ -125,7 +119,7 @@ class NatsServer:
             EmbeddedServerError: The server has not been started, or is stopped.
         """
         if self._directory is None:
-            raise EmbeddedServerError(SERVER_NOT_RUNNING())
+            raise EmbeddedServerError(conditions.SERVER_NOT_RUNNING())
         return Path(self._directory.name, "server.log")
 
     def start(self) -> Self:
@@ -159,7 +153,9 @@ class NatsServer:
                 )
             except OSError as error:
                 self.stop()
-                raise EmbeddedServerError(SERVER_NOT_EXECUTED(binary=binary, reason=error.strerror)) from None
+                raise EmbeddedServerError(
+                    conditions.SERVER_NOT_EXECUTED(binary=binary, reason=error.strerror)
+                ) from None
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, str(process.pid), str(directory)],
             stdin=subprocess.PIPE,
@@ -212,11 +208,13 @@ class NatsServer:
         while True:
             status = process.poll()
             if status is not None:
-                raise EmbeddedServerError(SERVER_NOT_STARTED(status=status, log=self._end_of_log()))
+                raise EmbeddedServerError(conditions.SERVER_NOT_STARTED(status=status, log=self._end_of_log()))
             if self._is_healthy(process.pid, directory):
                 return
             if clock.monotonic() > deadline:
-                raise EmbeddedServerError(SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log()))
+                raise EmbeddedServerError(
+                    conditions.SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log())
+                )
             clock.sleep(0.01)
 
     def _is_healthy(self, pid: int, directory: Path) -> bool:

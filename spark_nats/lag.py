@@ -8,7 +8,7 @@ server where the streams end now and when the oldest unread message was stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +25,7 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
 from spark_nats.kinds.queries import parse
+from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.option import value_of
@@ -144,7 +145,7 @@ def lag_of_progress(
     last = documents[-1]
     if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
-    samples = [sample for document in documents if (sample := sample_of(document)).positions or document is last]
+    samples = [sample for document in documents if (sample := sample_of(document)).streams or document is last]
     settings = None if options is None else parse(options)
     return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), samples, settings)
 
@@ -152,37 +153,40 @@ def lag_of_progress(
 # Arithmetic
 
 
+class StreamSample(NamedTuple):
+    """The progress of a query in one stream, in one of its micro-batches."""
+
+    start: int  # the first sequence of the micro-batch
+    position: Position  # the position of the query after the micro-batch
+    end: int | None = None  # the sequence after the stream's last message when it was planned; None when unknown
+    waits_for: int | None = None  # new sequences that the query waits for; None when unknown
+
+
 class LagSample(NamedTuple):
     """The progress of a query in one of its micro-batches."""
 
     began: float  # start of the micro-batch, in seconds since 1970
     ended: float  # end of the micro-batch, in seconds since 1970
-    starts: Mapping[Key, int]  # the first sequence of the micro-batch in each stream
-    positions: Mapping[Key, Position]  # the positions of the query after the micro-batch
-    # the sequence after the last message of each stream when the micro-batch was planned, where known
-    ends: Mapping[Key, int]
-    waits_for: Mapping[Key, int] = {}  # new sequences that the query waits for, where known
+    streams: Mapping[Key, StreamSample]
 
 
 def sample_of(document: Mapping[str, Any]) -> LagSample:
     """Return the sample in one progress document, without the sources that are not NATS streams."""
     began = datetime.fromisoformat(document["timestamp"]).timestamp()
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
-    starts: dict[Key, int] = {}
-    positions: dict[Key, Position] = {}
-    ends: dict[Key, int] = {}
-    waits_for: dict[Key, int] = {}
+    streams: dict[Key, StreamSample] = {}
     for i, source in enumerate(document["sources"]):
         before, latest = offset_of(source.get("startOffset")) or {}, offset_of(source.get("latestOffset")) or {}
         for name, entry in (offset_of(source.get("endOffset")) or {}).items():
-            positions[i, name] = entry.end
-            starts[i, name] = start_of(entry, before[name].end if name in before else None)
+            end = waits_for = None
             if name in latest:
-                ends[i, name] = max(latest[name].end.next, entry.end.next)
+                end = max(latest[name].end.next, entry.end.next)
                 reach = _parsed(source["latestOffset"])[name]
                 if isinstance(reach, dict) and isinstance(least := reach.get("waits_for"), int):
-                    waits_for[i, name] = least
-    return LagSample(began, began + duration / 1000, starts, positions, ends, waits_for)
+                    waits_for = least
+            start = start_of(entry, before.get(name))
+            streams[i, name] = StreamSample(start, entry.end, end, waits_for)
+    return LagSample(began, began + duration / 1000, streams)
 
 
 def offset_of(document: Any) -> QueryOffset | None:
@@ -208,10 +212,10 @@ def is_ours(document: Any) -> bool:
     )
 
 
-def start_of(entry: OffsetEntry, before: Position | None) -> int:
-    """Return the first sequence of a micro-batch, given the position of the query before it, if any."""
+def start_of(entry: OffsetEntry, before: OffsetEntry | None) -> int:
+    """Return the first sequence of a micro-batch, given the end of the one before it, if any."""
     if before is not None:
-        return min(before.next, entry.first)  # entry.first is smaller where the stream had lost its end
+        return min(before.end.next, entry.first)  # entry.first is smaller where the stream had lost its end
     return entry.first if entry.since is None else entry.since
 
 
@@ -229,40 +233,40 @@ def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options
     """
     last = samples[-1]
     least = options.given.get("minOffsetsPerTrigger") if options else None
-    keys = sorted(last.positions, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
-    streams = tuple(_lag(key, samples, last.waits_for.get(key, least)) for key in keys)
+    keys = sorted(last.streams, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
+    streams = tuple(_lag(key, samples, least) for key in keys)
     at = last.ended
     if options is not None:
-        streams = _asked(options, last.positions, streams)
+        streams = tuple(_asked(options, last, streams))
         at = clock.time()
     return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
-def _lag(key: Key, samples: Sequence[LagSample], waits_for: int | None) -> StreamLag:
-    last = samples[-1]
-    position = last.positions[key]
-    busy = _busy(key, samples)
-    first = busy[0]
+def _lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag:
+    """Return the lag behind a stream; the query waits for ``least`` new sequences, unless its progress says more."""
+    busy = [(sample, sample.streams[key]) for sample in _busy(key, samples)]
+    (first, begin), (last, now) = busy[0], busy[-1]
+    reached, end, arriving = now.position.next, now.end, None
+    waits_for = least if now.waits_for is None else now.waits_for
     seconds = last.ended - first.began
     if waits_for is not None:  # the time that the query spends waiting must not lower its rate
-        seconds = sum(sample.ended - sample.began for sample in busy if sample.positions[key].next > sample.starts[key])
-    rate = (position.next - first.starts[key]) / seconds if seconds > 0 else None
-    end, arriving = last.ends.get(key), None
-    if end is not None and key in first.ends and last.began > first.began:
-        arriving = max(0.0, (end - first.ends[key]) / (last.began - first.began))
-    end_known = position.next if end is None else end
-    found = StreamLag(key[1], position.next, end_known, 0, rate, arriving, waits_for=waits_for, source=key[0])
-    return _until(found, found.end, found.end - found.next)
+        seconds = sum(sample.ended - sample.began for sample, here in busy if here.position.next > here.start)
+    rate = (reached - begin.start) / seconds if seconds > 0 else None
+    if end is not None and begin.end is not None and last.began > first.began:
+        arriving = max(0.0, (end - begin.end) / (last.began - first.began))
+    end = reached if end is None else end
+    found = StreamLag(key[1], reached, end, 0, rate, arriving, waits_for=waits_for, source=key[0])
+    return _until(found, end, end - reached)
 
 
 def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     """Return the latest samples between which the query was busy: always behind, and without a long pause."""
     found = [samples[-1]]
     for sample in reversed(samples[-MAX_SAMPLES:-1]):
-        position, later = sample.positions.get(key), found[0]
-        if position is None or position.next > later.positions[key].next:  # the stream was recreated
+        here, later = sample.streams.get(key), found[0]
+        if here is None or here.position.next > later.streams[key].position.next:  # the stream was recreated
             break
-        caught_up = key in sample.ends and position.next >= sample.ends[key]
+        caught_up = here.end is not None and here.position.next >= here.end
         if caught_up or later.began - sample.ended > MAX_PAUSE:
             break
         found.insert(0, sample)
@@ -290,17 +294,16 @@ def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
 # Answers of the server
 
 
-def _asked(options: Settings, positions: Mapping[Key, Position], streams: Sequence[StreamLag]) -> tuple[StreamLag, ...]:
+def _asked(options: Settings, last: LagSample, streams: Sequence[StreamLag]) -> Iterator[StreamLag]:
     """Ask the server for the present lags, filtered by the options ``subject`` and, for KV buckets, ``keys``."""
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
     of_keys = tuple(map(key_filter, options.given.get("keys", ())))
     with errors_for_spark(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        return tuple(
-            _now(js, lag, positions[lag.source, lag.stream], of_keys if of_keys and bucket_of(lag.stream) else filters)
-            for lag in streams
-        )
+        for lag in streams:
+            chosen = of_keys if of_keys and bucket_of(lag.stream) else filters
+            yield _now(js, lag, last.streams[lag.source, lag.stream].position, chosen)
 
 
 def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
@@ -322,10 +325,10 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
-    # In a bucket and an object store, what is gone was replaced by what comes later.
-    replaces = bucket_of(lag.stream) or store_of(lag.stream)
-    keeps = info.retention == LIMITS and not replaces and not has_only_skipped(position, info)
-    if position.next < info.first_sequence and not position.earliest and keeps:
+    # It is not known whether the query consumes: as for one that peeks, what another retention removes is no loss.
+    replaces = bool(bucket_of(lag.stream) or store_of(lag.stream))
+    is_normal = removal_is_normal(info.retention, filters, True, replaces)
+    if position.next < info.first_sequence and not (is_normal or position.earliest or has_only_skipped(position, info)):
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)

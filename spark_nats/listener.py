@@ -48,7 +48,7 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Report the lag of the query, if it reads NATS streams; log a warning when the lag is unknown."""
         document = json.loads(event.progress.json)
-        if not sample_of(document).positions:
+        if not sample_of(document).streams:
             return
         recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MAX_SAMPLES))
         recent.append(document)

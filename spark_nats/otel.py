@@ -104,7 +104,7 @@ class MetricsListener(StreamingQueryListener):
         document = json.loads(event.progress.json)
         query, sample = self._query(event.progress), sample_of(document)
         query.batch, query.batch_ended = int(document["batchId"]), sample.ended
-        if sample.positions:
+        if sample.streams:
             with self._lock:
                 query.recent.append(document)
                 self._lags = _NEVER

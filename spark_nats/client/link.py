@@ -336,7 +336,7 @@ class Link:
             if event.kind.closes:
                 self.close()
             return
-        if event.info.ldm and not self.lame_duck:
+        if event.ldm and not self.lame_duck:
             logger.warning(conditions.LAME_DUCK(server=self.server).with_code)
             self.lame_duck = True  # for good, because a later INFO may not repeat it
             avoid(self.server)

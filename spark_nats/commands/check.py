@@ -27,18 +27,10 @@ from spark_nats.errors import (
     StreamNotFoundError,
     UnsupportedStreamError,
 )
+from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import check_direct, check_releasable, copies, in_words, not_copied
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.listing import (
-    Listed,
-    account_info,
-    all_consumers,
-    all_streams,
-    list_streams,
-    matching_names,
-    unmatched_filters,
-)
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, state_in
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import BUCKETS
@@ -120,7 +112,7 @@ class _Check:
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
             user = self._user()
-            account = self._asked(lambda: account_info(self._js), "how much of JetStream the account uses")
+            account = self._asked(lambda: listing.account_info(self._js), "how much of JetStream the account uses")
             if self._chosen or not self._subjects:
                 infos = self._streams()
         elif self._chosen or not self._subjects:
@@ -134,7 +126,7 @@ class _Check:
         rights = Rights(self._connection, user, self._prefix)
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._state() if hears.possible and tried and not self._bucket else None
-        self._unmatched_subjects = unmatched_filters(self._subjects, known.values())
+        self._unmatched_subjects = listing.unmatched_filters(self._subjects, known.values())
         self._heard_here = self._listed_here(known)
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
@@ -201,7 +193,7 @@ class _Check:
         A pattern stands in place of its streams when none matches, or when their names are unknown.
         """
         if self._pattern and not self._names:
-            names = _answer(partial(matching_names, self._js, self._pattern))
+            names = _answer(partial(listing.matching_names, self._js, self._pattern))
             if isinstance(names, NatsError):
                 return {self._pattern.pattern: names}
             if not names:
@@ -212,16 +204,16 @@ class _Check:
             return {each.name: self._state_of(each) for each in listed or ()}
         return {name: _answer(partial(self._info, name)) for name in self._names}
 
-    def _all(self) -> list[Listed]:
+    def _all(self) -> list[listing.Listed]:
         try:
-            return all_streams(self._js)
+            return listing.all_streams(self._js)
         except JetStreamUnavailableError:  # it is not enabled, and so there are no streams
             raise
         except JetStreamError as error:
             self._unlisted = str(error)
             raise
 
-    def _state_of(self, listed: Listed) -> StreamInfo | NatsError:
+    def _state_of(self, listed: listing.Listed) -> StreamInfo | NatsError:
         if listed.problem is not None or listed.entry is None:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
         return state_in(listed.entry, listed.name)
@@ -262,7 +254,7 @@ class _Check:
 
         def ask() -> list[StreamInfo]:
             with suppress(JetStreamUnavailableError):  # there is no JetStream here
-                return list_streams(JetStream(self._connection))
+                return listing.list_streams(JetStream(self._connection))
             return []
 
         return self._asked(ask, "which streams of the server's own domain hear the same subjects") or []
@@ -334,7 +326,7 @@ class _Check:
         """Describe which streams copy a work queue or an interest stream, and what it keeps for them."""
         if stream.retention == LIMITS or not stream.consumers:
             return []
-        listed = _answer(lambda: all_consumers(self._js, stream.name))
+        listed = _answer(lambda: listing.all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
         left = {in_words(each): not_copied(each) for each in listed if copies(each)}

@@ -19,7 +19,7 @@ from spark_nats.conditions import others as conditions
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
-from spark_nats.lag import MAX_SAMPLES, Key, LagSample, is_ours, start_of
+from spark_nats.lag import MAX_SAMPLES, Key, LagSample, StreamSample, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
 
 
@@ -66,11 +66,8 @@ def read_checkpoint(location: str) -> Checkpoint:
     entries = {n: each.entries(sources) for n, each in known.items()}
     samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), files.ended(n)) for n, each in known.items()]
     if not samples and under_way is not None:
-        begun = under_way.entries(sources)
-        start = {key: start_of(part, None) for key, part in begun.items()}
-        ends = {key: part.end for key, part in begun.items()}
-        positions = {key: _beginning(end, start[key]) for key, end in ends.items()}
-        samples = [LagSample(under_way.began, under_way.began, start, positions, {})]
+        streams = {key: _beginning(entry) for key, entry in under_way.entries(sources).items()}
+        samples = [LagSample(under_way.began, under_way.began, streams)]
     if not samples or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=files.location, batch=batch))
     last = known.get(batch, under_way)
@@ -80,19 +77,19 @@ def read_checkpoint(location: str) -> Checkpoint:
     return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 
 
-def _beginning(end: Position, start: int) -> Position:
-    """Return where a micro-batch begins at a sequence, by what the position at its end notes of that."""
+def _beginning(entry: OffsetEntry) -> StreamSample:
+    """Return the sample of a query that has ended no micro-batch, by what the end of its first one notes."""
+    end, start = entry.end, start_of(entry, None)
     before = end.before
     time = before.time if before is not None and before.sequence == start - 1 else None
-    return Position(end.created, start, time, end.earliest, end.latest)
+    return StreamSample(start, Position(end.created, start, time, end.earliest, end.latest))
 
 
 def _sample(
     began: float, entries: Mapping[Key, OffsetEntry], before: Mapping[Key, OffsetEntry], ended: float
 ) -> LagSample:
-    starts = {key: start_of(entry, before[key].end if key in before else None) for key, entry in entries.items()}
-    positions = {key: entry.end for key, entry in entries.items()}
-    return LagSample(began, max(began, ended), starts, positions, {})
+    streams = {key: StreamSample(start_of(entry, before.get(key)), entry.end) for key, entry in entries.items()}
+    return LagSample(began, max(began, ended), streams)
 
 
 def _sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:

@@ -104,20 +104,8 @@ def _reading(prefix: str, stream: str) -> tuple[str, ...]:
     return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
 
 
-_HARMLESS = (
-    Api.STREAM_INFO,
-    Api.STREAM_NAMES,
-    Api.STREAM_CREATE,
-    Api.MESSAGE_GET,
-    Api.DIRECT_GET,
-    Api.CONSUMER_CREATE,
-    Api.CONSUMER_INFO,
-    Api.CONSUMER_LIST,
-    Api.CONSUMER_NEXT,
-    Api.CONSUMER_RESET,
-    Api.CONSUMER_DELETE,
-)
-"""Requests that change nothing if they have no body and name no existing consumer. A purge would empty the stream."""
+_HARMLESS = tuple(each for each in Api if each not in (Api.STREAM_PURGE, Api.STREAM_DELETE))
+"""Requests that change nothing if they have no body and name no existing consumer: those left out need no body."""
 
 
 class Rights:

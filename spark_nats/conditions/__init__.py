@@ -100,3 +100,5 @@ def set_codes(names: Mapping[str, object]) -> None:
 
 passing = partial(Condition, transient=Transient.ALWAYS)
 """Makes a condition that may pass without a repair."""
+once_established = partial(Condition, transient=Transient.ONCE_ESTABLISHED)
+"""Makes a condition that may pass without a repair if the work has succeeded before."""

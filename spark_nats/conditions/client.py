@@ -1,19 +1,15 @@
 """The conditions of the client: connecting, logging in, and lost connections."""
 
-from spark_nats.conditions import Condition, Topic, Transient, passing, set_codes
+from spark_nats.conditions import Condition, Topic, once_established, passing, set_codes
 
 NO_SERVER = Condition("no NATS server could be reached ({failures})")
-NO_LOGIN = Condition("no NATS server lets us in ({failures})", transient=Transient.ONCE_ESTABLISHED)
-CREDENTIALS_REFUSED = Condition(
-    "{server} refused the credentials: {reason}", Topic.CREDENTIALS, transient=Transient.ONCE_ESTABLISHED
-)
+NO_LOGIN = once_established("no NATS server lets us in ({failures})")
+CREDENTIALS_REFUSED = once_established("{server} refused the credentials: {reason}", Topic.CREDENTIALS)
 LOGIN_ENDED = passing("{server} has ended the login: {reason}", Topic.CREDENTIALS)
 TLS_NOT_OFFERED = Condition("does not offer TLS, but TLS is required; no credentials were sent", Topic.TLS)
 CLIENT_CERTIFICATE_MISSING = Condition("requires a client certificate", Topic.CLIENT_CERTIFICATE)
-CLIENT_CERTIFICATE_REFUSED = Condition(
-    "{server} refused the client's certificate: {reason}",
-    Topic.CLIENT_CERTIFICATE,
-    transient=Transient.ONCE_ESTABLISHED,
+CLIENT_CERTIFICATE_REFUSED = once_established(
+    "{server} refused the client's certificate: {reason}", Topic.CLIENT_CERTIFICATE
 )
 CERTIFICATE_NOT_VERIFIED = Condition(
     "the server's certificate cannot be verified for the name {name!r}: {reason}", Topic.TRUST
@@ -26,12 +22,10 @@ PROXY_REFUSED = Condition("the proxy {proxy} does not connect to it: {reason}")
 PROXY_FAILED = Condition("the proxy {proxy} cannot be used: {reason}", Topic.PROXY)
 PROXY_TIMEOUT = passing("the proxy {proxy} did not connect to it in {timeout:g} s")
 INFO_TIMEOUT = passing("accepted the connection but sent no INFO in {timeout:g} s; {doubt}")
-CLOSED_BEFORE_INFO = Condition("{reason} before INFO; {doubt}", transient=Transient.ONCE_ESTABLISHED)
+CLOSED_BEFORE_INFO = once_established("{reason} before INFO; {doubt}")
 CONNECT_TIMEOUT = passing("did not answer CONNECT in {timeout:g} s")
-NOTHING_TO_SIGN = Condition(
-    "the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
-    Topic.CREDENTIALS,
-    transient=Transient.ONCE_ESTABLISHED,
+NOTHING_TO_SIGN = once_established(
+    "the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way", Topic.CREDENTIALS
 )
 NKEYS_NOT_INSTALLED = Condition(
     "to log in with an nkey or a JWT, install the package 'nkeys' on the driver and on every executor: pip install "

@@ -1,21 +1,19 @@
 """The conditions of streams, consumers and messages, and of the servers' answers."""
 
-from spark_nats.conditions import Condition, Topic, Transient, passing, set_codes
+from spark_nats.conditions import Condition, Topic, once_established, passing, set_codes
 
 STREAM_NOT_FOUND = Condition("the stream {stream!r} does not exist", Topic.MISSING_STREAM)
 STREAM_CANNOT_BE_MADE = Condition("the stream {stream!r} cannot be created: {reason}")
 BUCKET_NOT_FOUND = Condition("the bucket {bucket!r} does not exist{hint}", Topic.MISSING_BUCKET)
-JETSTREAM_UNAVAILABLE = Condition(
+JETSTREAM_UNAVAILABLE = once_established(
     "JetStream does not answer on {prefix} at {server}: it is not enabled there (nats-server -js), or its API has "
     "another prefix",
     Topic.API_PREFIX,
-    transient=Transient.ONCE_ESTABLISHED,
 )
 API_ERROR = Condition("{request} failed: {reason} ({code}, {err_code})")
-BUCKET_UNAVAILABLE = Condition(
+BUCKET_UNAVAILABLE = once_established(
     "nobody listens on {subject}: the bucket {bucket!r} does not exist, has no leader, or is not shared with this "
-    "account",
-    transient=Transient.ONCE_ESTABLISHED,
+    "account"
 )
 NO_LEADER = passing("stream {stream!r} has no leader at the moment")
 LEADER_ALONE = passing(

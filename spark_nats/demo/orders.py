@@ -54,6 +54,10 @@ class Revenue:
         return f"{self.orders} orders, {self.express} express, revenue {Decimal(self.cents).scaleb(-2)}"
 
 
+Results = dict[tuple[str, str], Revenue]
+"""The revenue of each region and minute."""
+
+
 class Orders:
     """Generates order events, the same ones for the same seed, and adds up their revenue.
 
@@ -74,7 +78,7 @@ class Orders:
         for first in range(0, self._count, _ROWS_AT_ONCE):
             yield self._batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
 
-    def revenue(self) -> dict[tuple[str, str], Revenue]:
+    def revenue(self) -> Results:
         """Return the revenue of the events generated so far, by region and minute."""
         minutes = np.datetime_as_string(_OPENING + np.arange(_MINUTES + 1) * np.timedelta64(1, "m"), "m")
         orders, express, cents = self._sums

@@ -20,9 +20,8 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
 from spark_nats.conditions.others import SERVER_ENDED
-from spark_nats.demo.check import differing_orders, differing_results, last_results
-from spark_nats.demo.orders import SCHEMA, Orders, Revenue
-from spark_nats.demo.spark import check_requirements, follow, revenue_of, spark_errors, spark_session
+from spark_nats.demo import spark as spark_side
+from spark_nats.demo.orders import SCHEMA, Orders, Results
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError, StreamNotFoundError
@@ -134,7 +133,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
         NatsError: something that is needed is missing or failed.
     """
     voice.awaits("looking for PySpark and Java")
-    check_requirements()
+    spark_side.check_requirements()
     voice.awaits("connecting to NATS" if servers is not None else "NATS is starting")
     with _ended_by_signals(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
@@ -175,7 +174,7 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         )
         began = clock.monotonic()
         voice.awaits("Spark is starting")
-        with spark_errors(), spark_session(directory) as spark:
+        with spark_side.spark_errors(), spark_side.spark_session(directory) as spark:
             seconds = clock.monotonic() - began
             voice.say(
                 f"  Spark      {spark.version} on {spark.sparkContext.defaultParallelism} cores, up in {seconds:.1f} s"
@@ -204,7 +203,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
         spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-published // _BATCHES)
     )
     query = (
-        revenue_of(orders, streams.revenue.lower())
+        spark_side.revenue_of(orders, streams.revenue.lower())
         .writeStream.format("nats")
         .options(**streams.options, stream=streams.revenue, checkpointLocation=str(checkpoint))
         .outputMode("complete")
@@ -213,7 +212,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
     )
     rows_in = rows_out = 0
     batches: list[tuple[int, int]] = []  # rows and milliseconds
-    for progress in follow(query):
+    for progress in spark_side.follow(query):
         results = progress.stateOperators[0].numRowsTotal
         lag = lag_of_progress([json.loads(progress.json)])
         rows_in += progress.numInputRows
@@ -242,12 +241,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
 
 
 def _claims(
-    streams: Streams,
-    spark: SparkSession,
-    copy: Path,
-    expected: dict[tuple[str, str], Revenue],
-    rows_in: int,
-    rows_out: int,
+    streams: Streams, spark: SparkSession, copy: Path, expected: Results, rows_in: int, rows_out: int
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield each claim with the differences that contradict it, none when the claim is true."""
     published = sum(result.orders for result in expected.values())
@@ -255,7 +249,7 @@ def _claims(
     yield (
         f"{streams.orders} has every order that was published, once and unchanged",
         _unequal(f"{streams.orders} holds", stored, published)
-        + differing_orders(spark.read.parquet(str(copy)), streams.load(spark.read, streams.orders)),
+        + spark_side.differing_orders(spark.read.parquet(str(copy)), streams.load(spark.read, streams.orders)),
     )
     yield "the query read as many rows as were published", _unequal("the query read", rows_in, published)
     yield (
@@ -264,7 +258,7 @@ def _claims(
     )
     yield (
         f"the last of each of {len(expected):,} results is what the orders come to",
-        differing_results(expected, last_results(streams.load(spark.read, streams.revenue))),
+        spark_side.differing_results(expected, spark_side.last_results(streams.load(spark.read, streams.revenue))),
     )
 
 

@@ -1,4 +1,4 @@
-"""Spark in the demonstration: its requirements, its session, the query, and its errors shortened to one line."""
+"""Spark in the demonstration: its requirements, its session, the query, what came back, and its errors in one line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_nats import clock
 from spark_nats.conditions.others import DEMO_NEEDS_PYSPARK, JAVA_MISSING, JAVA_TOO_OLD, PYSPARK_NEEDED, SPARK_FAILED
+from spark_nats.demo.orders import Results, Revenue
 from spark_nats.errors import NatsError
 
 if TYPE_CHECKING:
@@ -182,3 +183,69 @@ def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
                 shown = progress.batchId
                 yield progress
     query.awaitTermination()  # raises the error of the query
+
+
+# What came back, compared with what was sent
+
+
+def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
+    """Compare messages one by one, by their sequence.
+
+    Args:
+        sent: the published messages: columns ``sequence``, ``subject``, ``payload``, ``priority``.
+        read: the messages that were read, with the columns of the source.
+
+    Returns:
+        What differs; empty when every message was read exactly once, in its place and unchanged.
+    """
+    from pyspark.sql import functions as sf
+
+    def digest(frame: DataFrame, priority: Any, name: str) -> DataFrame:
+        return frame.select("sequence", sf.xxhash64("subject", sf.col("payload").cast("binary"), priority).alias(name))
+
+    copies = digest(read, sf.col("headers")["Priority"][0], "read").groupBy("sequence")
+    both = digest(sent, sf.col("priority"), "sent").join(
+        copies.agg(sf.count("*").alias("copies"), sf.min("read").alias("read")), "sequence", "full"
+    )
+    wrong = {
+        "lost": sf.col("read").isNull(),
+        "never sent": sf.col("sent").isNull(),
+        "read more than once": sf.col("copies") > 1,
+        "changed": sf.col("sent") != sf.col("read"),
+    }
+    columns = [f(sf.when(condition, sf.col("sequence"))) for condition in wrong.values() for f in (sf.count, sf.min)]
+    (row,) = both.agg(*columns).collect()
+    return [
+        f"{row[2 * i]:,} {what}, the first at sequence {row[2 * i + 1]:,}" for i, what in enumerate(wrong) if row[2 * i]
+    ]
+
+
+def last_results(messages: DataFrame) -> Results:
+    """Return the last result of each region and minute; ``messages`` are from the stream of results."""
+    from pyspark.sql import functions as sf
+
+    schema = "region STRING, minute STRING, orders BIGINT, express BIGINT, revenue DECIMAL(20, 2)"
+    result = sf.from_json(sf.col("payload").cast("string"), schema)
+    rows = (
+        messages.select("sequence", result.alias("result"))
+        .groupBy("result.region", "result.minute")
+        .agg(sf.max_by("result", "sequence").alias("result"))
+        .select("result.*")
+        .collect()
+    )
+    return {
+        (row.region, row.minute): Revenue(row.orders, row.express, int(row.revenue.scaleb(2)) if row.revenue else 0)
+        for row in rows
+    }
+
+
+def differing_results(expected: Results, found: Results) -> list[str]:
+    """Return what differs between two sets of results; empty when they are equal."""
+    differing = sorted(key for key in expected | found if expected.get(key) != found.get(key))
+    if not differing:
+        return []
+    region, minute = differing[0]
+    return [
+        f"{len(differing):,} of {len(expected | found):,} results differ; the first is {region} at {minute}: "
+        f"{found.get((region, minute), 'nothing')} instead of {expected.get((region, minute), 'nothing')}"
+    ]

@@ -129,14 +129,11 @@ def _content_of(where: str) -> bytes:
         reason = str(error)
     if is_harmless(path) and (is_path or os.path.lexists(path_of(path))):
         raise ValueError(f"is {where!r}, which {reason}")
-    if is_path:
-        raise ValueError(
-            "must be the name of a context or the path of its file; its value, which may be a secret and is not shown, "
-            f"{reason}"
-        )
-    there = sorted(each.stem for each in path_of(contexts).glob("*.json"))
-    shown = ", ".join(map(repr, there[:_MOST_NAMES])) + (", …" if len(there) > _MOST_NAMES else "")
+    if not is_path:
+        there = sorted(each.stem for each in path_of(contexts).glob("*.json"))
+        shown = ", ".join(map(repr, there[:_MOST_NAMES])) + (", …" if len(there) > _MOST_NAMES else "")
+        reason = f"names none of the contexts in {contexts!r}, which are {shown or 'none'}"
     raise ValueError(
         "must be the name of a context or the path of its file; its value, which may be a secret and is not shown, "
-        f"names none of the contexts in {contexts!r}, which are {shown or 'none'}"
+        f"{reason}"
     )

@@ -21,16 +21,10 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import shown, text_of_file
 from spark_nats.options.short_forms import from_text
+from spark_nats.protocol import subjects
 from spark_nats.protocol.documents import parse_object, sequence_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
 from spark_nats.protocol.stream_configs import check_type, read_time
-from spark_nats.protocol.subjects import (
-    filter_violation,
-    first_overlap,
-    name_violation,
-    queue_violation,
-    subject_violation,
-)
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -213,8 +207,7 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
         raise ValueError("it has a name that is unknown")
     created = string_at(place, "created") if "created" in place else ""
     time, latest = (time_at(place, name) if name in place else None for name in ("timestamp", "latest"))
-    subjects = tuple(strings_at(place, "subjects"))
-    return StreamOffset(sequence_at(place, "next"), created, time, latest, subjects)
+    return StreamOffset(sequence_at(place, "next"), created, time, latest, strings_at(place, "subjects"))
 
 
 def read_text(text: str) -> str:
@@ -358,7 +351,7 @@ def read_location(text: str) -> str:
 
 
 def _stream_violation(name: str) -> str | None:
-    violation = name_violation(name)
+    violation = subjects.name_violation(name)
     if violation and re.search(r"[.*>]", name):  # characters of a subject or a pattern
         violation += "; subjects go into the option 'subject', a pattern of streams to read into 'streamPattern'"
     return violation
@@ -388,7 +381,7 @@ def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ..
 
 def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
     filters = _each(text, violation_of)
-    if pair := first_overlap(filters):
+    if pair := subjects.first_overlap(filters):
         raise ValueError(f"names {pair[0]!r} and {pair[1]!r}, which overlap; name everything once")
     return filters
 
@@ -402,16 +395,16 @@ def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
 # Names of streams; subjects of a stream or keys of a bucket, which must not overlap; subjects to subscribe to. All
 # three are comma-separated, and all but names may have wildcards.
 read_names = partial(_each, violation_of=_stream_violation)
-read_filters = partial(_disjoint, violation_of=filter_violation)
-read_subjects = partial(_each, violation_of=filter_violation)
+read_filters = partial(_disjoint, violation_of=subjects.filter_violation)
+read_subjects = partial(_each, violation_of=subjects.filter_violation)
 # The name of a JetStream domain, of a consumer or of one stream, and that of a queue group.
-read_name = partial(_valid, violation_of=name_violation)
-read_queue_group = partial(_valid, violation_of=queue_violation)
+read_name = partial(_valid, violation_of=subjects.name_violation)
+read_queue_group = partial(_valid, violation_of=subjects.queue_violation)
 
 
 def read_tokens(text: str) -> str:
     """Read a subject prefix: literal tokens, with or without a trailing dot; return it without the dot."""
-    return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
+    return _valid(text, lambda prefix: subjects.subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
 CREATED: dict[str, type] = {

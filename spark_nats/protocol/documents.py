@@ -8,6 +8,7 @@ import json
 import re
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -67,36 +68,32 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def integer_at(document: Any, *path: str) -> int:
-    """Return an integer from 0 to :data:`MAX_INTEGER`.
+def integer_at(document: Any, *path: str, least: int = 0) -> int:
+    """Return an integer from ``least`` to :data:`MAX_INTEGER`.
 
     Args:
         document: an object.
         path: names that lead to the value, each in the object to which the one before leads.
+        least: the smallest integer that is accepted.
 
     Raises:
-        ValueError: the value is something else. The other ``_at`` functions have the same arguments and error, but
-            :func:`integers_at` takes one name, and :func:`positive_at` and :func:`value_at` raise nothing.
+        ValueError: the value is something else. The other ``_at`` functions have the first two arguments and the same
+            error, but :func:`integers_at` takes one name, and :func:`positive_at` and :func:`value_at` raise nothing.
     """
-    return _integer(document, path, 0)
+    value = value_at(document, *path)
+    if type(value) is not int or not least <= value <= MAX_INTEGER:
+        raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
+    return value
+
+
+sequence_at = partial(integer_at, least=1)
+"""Return the sequence of a message, which is 1 or larger."""
 
 
 def integers_at(document: dict[str, Any], name: str) -> list[int]:
     """Return the integer of an existing name, or those of all names that became equal, see :func:`parse_object`."""
     values = document[name] if isinstance(document[name], list) else [document[name]]
-    return [_integer({name: value}, (name,), 0) for value in values]
-
-
-def sequence_at(document: Any, *path: str) -> int:
-    """Return the sequence of a message, which is 1 or larger."""
-    return _integer(document, path, 1)
-
-
-def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
-    value = value_at(document, *path)
-    if type(value) is not int or not least <= value <= MAX_INTEGER:
-        raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
-    return value
+    return [integer_at({name: value}, name) for value in values]
 
 
 def positive_at(document: Any, *path: str) -> int | None:

@@ -259,30 +259,28 @@ def _of_something_else(payload: bytes, verdict: Verdict) -> Refusal:
     return Refusal(f"something other than the stream answers on it: {payload[:80]!r}", verdict)
 
 
-_OF_ONE_MESSAGE = frozenset(
-    {
-        ErrCode.MESSAGE_TOO_LARGE,  # for the stream's max_msg_size
-        ErrCode.HEADERS_TOO_LARGE,
-        ErrCode.WRONG_LAST_ID,
-        ErrCode.LAST_SEQUENCE_MISSING,
-        ErrCode.ROLLUP_FAILED,
-        ErrCode.TTL_INVALID,
-        ErrCode.TTL_DISABLED,
-        ErrCode.COUNTER_DISABLED,
-        ErrCode.INCREMENT_MISSING,
-        ErrCode.COUNTER_HAS_PAYLOAD,
-        ErrCode.INCREMENT_INVALID,
-        ErrCode.COUNTER_BROKEN,  # the subject's last message is no counter
-        ErrCode.SCHEDULES_DISABLED,
-        ErrCode.SCHEDULE_INVALID,
-        ErrCode.SCHEDULE_TARGET_INVALID,
-        ErrCode.SCHEDULE_TTL_INVALID,
-        ErrCode.SCHEDULE_ROLLUP_INVALID,
-        ErrCode.SCHEDULE_SOURCE_INVALID,
-        ErrCode.SCHEDULER_INVALID,
-        ErrCode.SCHEDULE_TIME_ZONE_INVALID,
-        ErrCode.SOURCE_HEADER_NOT_ALLOWED,
-    }
+_OF_ONE_MESSAGE = (
+    ErrCode.MESSAGE_TOO_LARGE,  # for the stream's max_msg_size
+    ErrCode.HEADERS_TOO_LARGE,
+    ErrCode.WRONG_LAST_ID,
+    ErrCode.LAST_SEQUENCE_MISSING,
+    ErrCode.ROLLUP_FAILED,
+    ErrCode.TTL_INVALID,
+    ErrCode.TTL_DISABLED,
+    ErrCode.COUNTER_DISABLED,
+    ErrCode.INCREMENT_MISSING,
+    ErrCode.COUNTER_HAS_PAYLOAD,
+    ErrCode.INCREMENT_INVALID,
+    ErrCode.COUNTER_BROKEN,  # the subject's last message is no counter
+    ErrCode.SCHEDULES_DISABLED,
+    ErrCode.SCHEDULE_INVALID,
+    ErrCode.SCHEDULE_TARGET_INVALID,
+    ErrCode.SCHEDULE_TTL_INVALID,
+    ErrCode.SCHEDULE_ROLLUP_INVALID,
+    ErrCode.SCHEDULE_SOURCE_INVALID,
+    ErrCode.SCHEDULER_INVALID,
+    ErrCode.SCHEDULE_TIME_ZONE_INVALID,
+    ErrCode.SOURCE_HEADER_NOT_ALLOWED,
 )
 """Errors about the headers, the size or the subject of one message; the server stores the next one.
 

@@ -25,12 +25,6 @@ _SMALL = 4096  # bytes up to which frames are joined
 _MAX_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
 
 
-class InfoReceived(NamedTuple):
-    """The server has described itself: at first, and when something changes, such as ``ldm`` or ``connect_urls``."""
-
-    info: control.ServerInfo  # also :attr:`Session.info` from now on
-
-
 class ErrorReceived(NamedTuple):
     """The server has sent an -ERR."""
 
@@ -38,7 +32,9 @@ class ErrorReceived(NamedTuple):
     text: str  # the server's text, made printable
 
 
-Event = InfoReceived | ErrorReceived
+Event = control.ServerInfo | ErrorReceived
+"""The server has described itself, at first or when something changes, such as ``ldm`` or ``connect_urls``, which is
+also :attr:`Session.info` from then on; or it has sent an -ERR."""
 
 
 class Session:
@@ -131,7 +127,7 @@ class Session:
                     self.passed = self._pongs
             case control.Op.INFO:
                 self.info, self.greeted = control.parse_info(received.argument), True
-                return InfoReceived(self.info)
+                return self.info
             case control.Op.ERR:
                 self._failed = True
                 text = control.error_text(received.argument)

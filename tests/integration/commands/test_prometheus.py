@@ -110,7 +110,7 @@ def test_two_sources_of_a_query_may_read_one_stream_and_names_may_have_any_chara
     names = ["ORDERS", 'a"b\\c\nd\\n', "größe"]
     streams = [StreamLag(name, 1, 2, 1) for name in names]
     lag = QueryLag("q", -1, at, (*streams, replace(streams[0], source=1)))
-    look = LagSample(0.0, 0.0, {}, {}, {})
+    look = LagSample(0.0, 0.0, {})
     text = exposition(Found(Checkpoint("q", (look,), -1, None), lag))
     found = {labels for name, labels in samples_in(text) if name == "spark_nats_lag_messages"}
     expected = [("0", name) for name in names] + [("1", "ORDERS")]

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from spark_nats import __version__
 from spark_nats.cli import main
 from spark_nats.client.pool import borrow
-from spark_nats.demo.check import differing_orders, differing_results
 from spark_nats.demo.orders import Orders, Revenue
 from spark_nats.demo.run import Streams, publish
+from spark_nats.demo.spark import differing_orders, differing_results
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
 from tests.integration.jobs import tracebacks_in

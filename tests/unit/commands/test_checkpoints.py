@@ -90,7 +90,7 @@ def test_a_time_that_is_none_is_not_as_spark_writes_it(head: str, tmp_path: Path
 def test_sources_of_others_are_left_alone(tmp_path: Path) -> None:
     others = ["-", "0", '{"topic":{"0":23}}', '{"logOffset":7}', "{'of': Kinesis?"[1:], '"text"', "[1]"]
     found = read_checkpoint(str(checkpoint(tmp_path / "c", "\n".join(["v1", HEAD, *others, offset()]))))
-    assert list(found.samples[-1].positions) == [(len(others), "ORDERS")]
+    assert list(found.samples[-1].streams) == [(len(others), "ORDERS")]
 
 
 @pytest.mark.parametrize("later", [{"version": 2}, {"ORDERS": {**OFFSET["ORDERS"], "rank": 7}}])
@@ -168,7 +168,7 @@ def test_whatever_is_damaged_is_one_sentence_or_a_sound_position(content: bytes,
         told.encode()
         return
     found.query.encode()
-    for _, name in found.samples[-1].positions:
+    for _, name in found.samples[-1].streams:
         assert name_violation(name) is None
         name.encode()
     for lag in lag_of_samples("", 0, found.samples, None).streams:

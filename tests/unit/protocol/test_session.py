@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.control import ConnectOptions, ErrorKind, ServerInfo
-from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, InfoReceived, Session
+from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, Session
 from tests.scripted_server import INFO
 from tests.unit.readers import messages_of
 from tests.unit.reference import Message
@@ -66,7 +66,7 @@ def test_a_server_greets_is_answered_and_lets_in() -> None:
     client.hear(INFO)
     assert client.session.greeted
     assert client.session.info.max_payload == 1048576
-    assert client.events == [InfoReceived(client.session.info)]
+    assert client.events == [client.session.info]
     mark = client.session.log_in(ConnectOptions(name="me"))
     said = client.say()
     assert said.startswith(b"CONNECT {")
@@ -86,7 +86,7 @@ def test_a_session_that_takes_another_ones_place_knows_the_server_and_nothing_el
 
 def test_a_later_info_takes_the_place_of_the_first(client: Client) -> None:
     client.hear(b'INFO {"server_id":"S","connect_urls":["10.0.0.1:4222"],"ldm":true,"max_payload":7}\r\n')
-    assert client.events == [InfoReceived(client.session.info)]
+    assert client.events == [client.session.info]
     assert client.session.info.connect_urls == ("10.0.0.1:4222",)
     assert client.session.info.ldm
     assert client.session.info.max_payload == 7

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from spark_nats.embedded import NatsServer
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import LagSample, lag_of_samples
+from spark_nats.lag import LagSample, StreamSample, lag_of_samples
 from tests.integration.support import (
     PAYLOAD,
     Query,
@@ -90,8 +90,7 @@ class Renamed:
 
     def lag(self, offset: dict[str, Any]) -> Any:
         settings = parse({"servers": self.server.url})
-        positions = {(0, "S"): from_json(offset)["S"].end}
-        looks = [LagSample(0.0, 1.0, {(0, "S"): 1}, positions, {})]
+        looks = [LagSample(0.0, 1.0, {(0, "S"): StreamSample(1, from_json(offset)["S"].end)})]
         return lag_of_samples("query", 0, looks, settings).streams[0]
 
 

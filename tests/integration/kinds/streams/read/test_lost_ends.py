@@ -24,7 +24,7 @@ from spark_nats.jetstream import views
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import LagSample, lag_of_samples
+from spark_nats.lag import LagSample, StreamSample, lag_of_samples
 from tests.integration.support import (
     PAYLOAD,
     Query,
@@ -274,8 +274,7 @@ def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(
     query = started(restored)
     query.micro_batch()
     settings = parse({"servers": restored.server.url})
-    positions = {(0, "S"): from_json(query.offset)["S"].end}
-    looks = [LagSample(0.0, 1.0, {(0, "S"): 1}, positions, {})]
+    looks = [LagSample(0.0, 1.0, {(0, "S"): StreamSample(1, from_json(query.offset)["S"].end)})]
     assert [lag.problem for lag in lag_of_samples("query", 0, looks, settings).streams] == [""]
     restored.put_back()
     restored.publish(*numbered(LOST, "new"))

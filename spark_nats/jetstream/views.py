@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats import clock
+from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request
@@ -215,7 +216,7 @@ class StreamView:
         self._patience = patience
         self._since: dict[str, float] = {}  # since when each loss is reported
         self._logged: set[str] = set()
-        self._renamed: set[str] = set()  # streams that report another time of creation, as was said
+        self._renamed = Once()  # streams that report another time of creation
         self._clocks: dict[str, tuple[int, float]] = {}  # by stream, see highest_clock, and when by clock.monotonic()
         self._seen: dict[str, _Seen] = {}
 
@@ -313,8 +314,7 @@ class StreamView:
         found = drive(judge(position, info), ask, answers)
         if place in asked and found is Judgement.INTACT:
             self.saw(js, info)
-        if found is Judgement.INTACT and info.created != position.created and info.name not in self._renamed:
-            self._renamed.add(info.name)
+        if found is Judgement.INTACT and info.created != position.created and self._renamed.first(info.name):
             say_created_otherwise(position, info)
         return found
 

@@ -266,7 +266,7 @@ class _Kept:
     until: float  # when it must not be reused any more
 
 
-class Moved(NamedTuple):
+class Taken(NamedTuple):
     """A kept consumer that is in use again."""
 
     made: ConsumerInfo  # as if it had just been created
@@ -286,7 +286,7 @@ _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
 _refused = RefusalMemory()  # streams where a consumer could not be moved, or had no place: none is kept there
 
 
-def move_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Moved | None:
+def take_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken | None:
     """Move the consumer that is kept under a key to a sequence, and stop keeping it, because it is in use.
 
     Return None when there is no such consumer, and also when it is unusable, after deleting it.
@@ -308,7 +308,7 @@ def move_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Moved | None:
     return moved
 
 
-def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Moved | None:
+def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Taken | None:
     state = StateOf(key.stream)
     reset = Request(Api.CONSUMER_RESET, (key.stream, kept.name), {"seq": sequence})
     try:
@@ -334,7 +334,7 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Moved 
             raise
         return None
     as_asked = (found.begins, found.deliveries) == (sequence, 0)
-    return Moved(found, info, kept.used) if as_asked else None
+    return Taken(found, info, kept.used) if as_asked else None
 
 
 def make_consumer(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:

@@ -20,7 +20,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import ConsumerKey, finds_all, keep, make_consumer, may_be_kept, move_kept
+from spark_nats.jetstream.consuming.consumers import ConsumerKey, finds_all, keep, make_consumer, may_be_kept, take_kept
 from spark_nats.jetstream.judgement import Judgement, match_message
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position
@@ -236,7 +236,7 @@ class RangeReader:
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
         key = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
-        moved = move_kept(js, key, position) if self._keeps_consumer else None
+        moved = take_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
         made = make_consumer(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_nats import clock
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import ProtocolError
-from spark_nats.jetstream import JetStream, matching
+from spark_nats.jetstream import JetStream, listing
 from spark_nats.jetstream.consuming import consumers, watching
 from spark_nats.kinds.streams.read import idling
 from spark_nats.protocol.deliveries import encode_pull
@@ -422,7 +422,7 @@ def test_streams_that_match_are_heard_of_and_so_are_new_ones(
         listen(query)
         nats_py.create_stream(names[2])
         nats_py.store_empty(names[2], 1)
-        monkeypatch.setattr(matching, "LIST_INTERVAL", 0.2)
+        monkeypatch.setattr(listing, "LIST_INTERVAL", 0.2)
         assert sequences(query, 1) == [1]
         listen(query)
         wait_until(lambda: [len(watches(nats_py, name)) for name in names] == [1, 1, 1])

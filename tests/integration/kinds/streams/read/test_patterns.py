@@ -17,7 +17,7 @@ import spark_nats
 from spark_nats import clock
 from spark_nats.cli import main
 from spark_nats.client import retrying
-from spark_nats.jetstream import matching, views
+from spark_nats.jetstream import listing, views
 from spark_nats.jetstream.reading.direct import MAX_TOGETHER
 from spark_nats.kinds.streams.read import idling, looks
 from spark_nats.kinds.streams.read.looks import LISTED_FROM
@@ -46,7 +46,7 @@ Found = list[tuple[str, int]]
 
 @pytest.fixture(autouse=True)
 def names_are_asked_for_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "LIST_INTERVAL", 0.0)
+    monkeypatch.setattr(listing, "LIST_INTERVAL", 0.0)
 
 
 def make(client: NatsPy, *names: str, messages: int = 0, **config: Any) -> None:
@@ -389,7 +389,7 @@ def test_a_stream_that_goes_before_it_was_read_is_none_of_the_querys(
     make(nats_py, f"{unique}_B")
     reading = query(nats_server, f"{unique}_.*", startingOffsets="earliest")
     reading.offset.pop(f"{unique}_B")
-    monkeypatch.setattr(matching, "LIST_INTERVAL", 600.0)  # the list still has it
+    monkeypatch.setattr(listing, "LIST_INTERVAL", 600.0)  # the list still has it
     nats_py.delete_stream(f"{unique}_B")
     assert found(reading.rows(1)) == [("T_A", 1)]
     batch = batch_reader(nats_server, MESSAGE, streamPattern=f"{unique}_.*")
@@ -437,7 +437,7 @@ def test_a_stream_that_another_pattern_leaves_behind_is_said(nats_server: Server
 def test_names_are_asked_for_once_in_a_while(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "LIST_INTERVAL", 600.0)
+    monkeypatch.setattr(listing, "LIST_INTERVAL", 600.0)
     make(nats_py, f"{unique}_A", messages=1)
     with nats_py.collect("$JS.API.STREAM.NAMES") as asked:
         reading = query(nats_server, f"{unique}_.*", startingOffsets="earliest")

@@ -97,12 +97,12 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """Subscribe to the counts of the query's sink."""
-        self._query(event)
+        self._find_or_add(event)
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
-        query, sample = self._query(event.progress), sample_of(document)
+        query, sample = self._find_or_add(event.progress), sample_of(document)
         query.batch, query.batch_ended = int(document["batchId"]), sample.ended
         if sample.streams:
             with self._lock:
@@ -133,9 +133,9 @@ class MetricsListener(StreamingQueryListener):
             condition = code[1] if code else event.errorClassOnException or "unknown"
             self._failures.add(1, _labels(query.name) | {metrics.CONDITION: condition})
 
-    def _query(self, started: Any) -> _Query:
-        """Return the query of an event; a new run replaces the terminated runs of the same query."""
-        run, name = str(started.runId), str(started.name or started.id)
+    def _find_or_add(self, event: Any) -> _Query:
+        """Return the query of an event; a new run replaces the terminated runs of the same query, and is counted."""
+        run, name = str(event.runId), str(event.name or event.id)
         with self._lock:
             if run not in self._queries:
                 metrics_channel.subscribe(run)

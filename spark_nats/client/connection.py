@@ -104,8 +104,8 @@ class Connection(Link):
         if known and not self.closed:
             (self.send_later if later else self.send)(b"".join(map(encode_unsub, known)))
 
-    def drain(self, subscription: Subscription) -> list[Messages]:
-        """End a subscription and return all its messages that have arrived or are in flight."""
+    def end_subscription(self, subscription: Subscription) -> list[Messages]:
+        """End a subscription, wait for what is in flight, and return all its messages that have arrived."""
         self.send(b"".join(map(encode_unsub, subscription.sids)))
         self.flush()  # after the PONG, no message of the subscription can arrive
         self._subscriptions.remove(subscription)

@@ -284,7 +284,7 @@ class Link:
                 if sent:
                     self._session.sent(sent)
                     deadline = max(deadline, clock.monotonic() + self.options.request_timeout)
-                elif clock.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
+                elif clock.monotonic() >= deadline or not self._transport.wait(deadline, or_writable=True):
                     self.close()
                     timeout = self.options.request_timeout
                     raise NatsTimeoutError(conditions.SEND_TIMEOUT(server=self.server, timeout=timeout, bytes=len(due)))

@@ -102,7 +102,7 @@ class Transport:
             finally:
                 sent = self._flush_through(below)  # also an alert to a server that the layer refuses
             while not sent:
-                self._wait_in_handshake(deadline, to_write=True)
+                self._wait_in_handshake(deadline, or_writable=True)
                 sent = self._flush_through(below)
             if not done:
                 self._wait_in_handshake(deadline)
@@ -116,20 +116,20 @@ class Transport:
             self._receive_through(layers)  # raises the TLS alert of the server, if any, which has the reason
             raise
 
-    def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
-        if not self.wait(deadline, to_write) or clock.monotonic() >= deadline:
+    def _wait_in_handshake(self, deadline: float, or_writable: bool = False) -> None:
+        if not self.wait(deadline, or_writable) or clock.monotonic() >= deadline:
             raise TimeoutError("the handshake took too long")
 
-    def wait(self, deadline: float, to_write: bool = False) -> bool:
-        """Wait until the socket is readable; return False when the deadline passes first.
+    def wait(self, deadline: float, or_writable: bool = False) -> bool:
+        """Wait until the socket is readable; return False when the deadline passes first, else True: try.
 
-        With ``to_write``, or while bytes of the layers are unsent, a writable socket ends the wait too. While a layer
-        may hold received bytes, there is no wait.
+        With ``or_writable``, or while bytes of the layers are unsent, a writable socket ends the wait too. While a
+        layer may hold received bytes, there is no wait.
         """
         if self._in_layer:
             return True
-        to_write = to_write or bool(self._unsent)
-        self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if to_write else 0))
+        or_writable = or_writable or bool(self._unsent)
+        self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if or_writable else 0))
         remaining = deadline - clock.monotonic()
         return bool(self._poll.poll(max(0.0, remaining) * 1000))
 

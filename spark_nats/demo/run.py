@@ -152,7 +152,11 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
                     streams.delete()
             raise
         if keep:
-            _say_how_to_look(voice, streams, own)
+            _say_how_to_look(voice, streams)
+            if own is None:
+                voice.say(f"  To delete them: nats stream rm {streams.orders} (and {streams.revenue})")
+            else:
+                _serve_until_signal(voice, own)
         elif own is None:
             streams.delete()
             voice.say(f"  streams    {streams.orders} and {streams.revenue} are deleted again")
@@ -266,8 +270,8 @@ def _unequal(what: str, found: int, expected: int) -> list[str]:
     return [] if found == expected else [f"{what} {found:,} instead of {expected:,}"]
 
 
-def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> None:
-    """Print how to look at what is kept, and keep a server that was started here until a signal arrives."""
+def _say_how_to_look(voice: Voice, streams: Streams) -> None:
+    """Print how to look at what is kept."""
     url = streams.options["servers"]  # without a password
     voice.say(f"""\
   Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:
@@ -280,9 +284,10 @@ def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> 
     revenue = spark.read.format("nats").option("servers", "{url}").option("stream", "{streams.revenue}").load()
     revenue.selectExpr("sequence", "subject", "string(payload)").show(truncate=False)
 """)
-    if own is None:
-        voice.say(f"  To delete them: nats stream rm {streams.orders} (and {streams.revenue})")
-        return
+
+
+def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
+    """Keep a server that was started here until a signal arrives; raise if it ends by itself."""
     voice.awaits(None)
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
         voice.say("  The server runs until Ctrl-C.")

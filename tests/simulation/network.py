@@ -256,14 +256,14 @@ class Transport:
         if not self._process.alive:
             raise Killed
 
-    def wait(self, deadline: float, to_write: bool = False) -> bool:
+    def wait(self, deadline: float, or_writable: bool = False) -> bool:
         """Wait until there is something to receive, or room to send."""
         self._check()
         world = self.world
-        while not self._ready(to_write):
+        while not self._ready(or_writable):
             if deadline <= world.now:
                 world.spin()
-                return self._ready(to_write)
+                return self._ready(or_writable)
             self._waiting = world.current
             try:
                 in_time = world.current.block(deadline)
@@ -271,11 +271,11 @@ class Transport:
                 self._waiting = None
             self._check()
             if not in_time:
-                return self._ready(to_write)
+                return self._ready(or_writable)
         return True
 
-    def _ready(self, to_write: bool) -> bool:
-        return bool(self._arrived or self._ended or self._reset or (to_write and self._room() > 0))
+    def _ready(self, or_writable: bool) -> bool:
+        return bool(self._arrived or self._ended or self._reset or (or_writable and self._room() > 0))
 
     def _room(self) -> int:
         return self.net.capacity - self._wire.inward.pending - self._wire.end.unprocessed

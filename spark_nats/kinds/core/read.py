@@ -103,7 +103,7 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
                 messages = connection.next(subscription, remaining)
                 if messages is not None:
                     yield messages
-            yield from connection.drain(subscription)
+            yield from connection.end_subscription(subscription)
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,7 +102,7 @@ class Receiver:
 
     def _drain(self) -> None:
         with contextlib.suppress(NatsError):
-            for messages in self._connection.drain(self._subscription):
+            for messages in self._connection.end_subscription(self._subscription):
                 self._keep(messages)
 
     def _keep(self, messages: Messages) -> None:

@@ -74,7 +74,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_tls(
     with connect(options(server, certificates)) as connection:
         subscription = connection.subscribe("echo")
         connection.send(wire)
-        arrived = connection.drain(subscription)
+        arrived = connection.end_subscription(subscription)
     payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
     assert [(len(payload), payload[0]) for payload in payloads] == [(CHUNK, i) for i in range(count)]
 

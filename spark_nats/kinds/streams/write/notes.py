@@ -163,11 +163,11 @@ def about_the_bucket(options: WriteOptions) -> Iterator[None]:
         raise error.with_context(conditions.STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None
 
 
-def still_knows(stream: StreamInfo, memory: IdMemory, mark: StartMark) -> bool:
-    """Tell whether a stream certainly knows the ids of all that it has stored since then, without being read."""
+def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMemory) -> bool:
+    """Tell whether a stream certainly knows the ids of all that it has stored since a mark, without being read."""
     noted = memory_at(mark)
     is_known = noted.knows_present if stream.has_all_after(mark.end.last) else noted.knows_all
-    return is_known(memory, age_of(mark, stream.time))
+    return is_known(memory_now, age_of(mark, stream.time))
 
 
 def state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
@@ -355,9 +355,9 @@ class Fence:
         return self._revision > 0
 
     def rely_on_memory(self, mark: StartMark, doubt: Callable[[], None]) -> None:
-        """Rely on the stream's memory of ids alone for rows of an attempt that began at a mark.
+        """Rely on the stream's memory of ids alone for rows of the attempt that began last before this, at a mark.
 
-        Once the memory may be lost, ``doubt`` is called.
+        From now on the fence checks before every batch. Once the memory may be lost, ``doubt`` is called.
         """
         self._remembered = mark, doubt
 
@@ -396,7 +396,7 @@ class Fence:
         if self._remembered is not None:
             mark, doubt = self._remembered
             stream, memory = state_and_memory(js, str(self._options.stream))
-            if not still_knows(stream, memory, mark):
+            if not still_knows_ids_since(mark, stream, memory):
                 self._remembered = None
                 doubt()
 

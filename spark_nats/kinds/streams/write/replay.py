@@ -137,7 +137,7 @@ class ExactlyOnce(Deduplication):
             stream = ask(_look_at_end, task, task.batch, mark, stream)
             if _has_stored_since(stream, mark):
                 doubt = partial(notes.report_unknown, fail, task, cannot_read(stream))
-                if not notes.still_knows(stream, memory, mark):
+                if not notes.still_knows_ids_since(mark, stream, memory):
                     doubt()
                 elif fence is not None:
                     fence.rely_on_memory(mark, doubt)

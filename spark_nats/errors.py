@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from spark_nats.conditions import ConditionText, Topic, Transient
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
+Answer = TypeVar("Answer")
 
 
 class NatsError(Exception):
@@ -195,3 +196,10 @@ class PublishError(NatsError):
 
 class DataLossError(NatsError):
     """Messages to read, or the content of an object, are lost; or it is unknown what was stored before."""
+
+
+def or_raise(answer: Answer | NatsError) -> Answer:
+    """Return an answer; raise it if it is an error."""
+    if isinstance(answer, NatsError):
+        raise answer
+    return answer

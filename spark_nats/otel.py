@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_nats import clock, metrics
+from spark_nats.conditions import Once
 from spark_nats.conditions.others import LAG_UNKNOWN, OTEL_NEEDED
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
@@ -81,7 +82,7 @@ class MetricsListener(StreamingQueryListener):
         self._lock = threading.Lock()  # Spark calls in one thread, and metrics are collected in another
         self._queries: dict[str, _Query] = {}  # by run id
         self._lags = _NEVER  # when the lags were computed, and the lags
-        self._unknown: set[str] = set()  # queries whose unknown lag is already logged
+        self._unknown = Once()  # queries whose unknown lag is already logged
         self._meter = get_meter("spark_nats", __version__, meter_provider)
         self._failures = self._meter.create_counter(*metrics.FAILURES)
         self._read = self._meter.create_counter(*metrics.READ_ROWS)
@@ -173,9 +174,8 @@ class MetricsListener(StreamingQueryListener):
         try:
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
-            if query.name not in self._unknown:
+            if self._unknown.first(query.name):
                 logger.warning(LAG_UNKNOWN(query=query.name, reason=error).with_code)
-            self._unknown.add(query.name)
             return lag_of_progress(recent)  # as of the last micro-batch
         self._unknown.discard(query.name)
         return lag

@@ -257,11 +257,9 @@ class Link:
                 return False
             if not self._session.check_silence(now):
                 self.close()
-                raise NatsConnectionError(
-                    conditions.SERVER_SILENT(
-                        server=self.server, pings=MAX_PINGS_OUT, interval=self.options.ping_interval
-                    )
-                )
+                interval = self.options.ping_interval
+                said = conditions.SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=interval)
+                raise NatsConnectionError(said)
             self._send_due(now + self.options.request_timeout)
         self._take_in()
         if self._session.has_reached(self._check[0]):

@@ -181,14 +181,9 @@ def _facts(report: Report) -> dict[str, str]:
     facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
     facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
     if account := report.jetstream:
-        facts["JetStream"] = ", ".join(
-            (
-                _used(account.streams, str, "streams"),
-                _used(account.consumers, str, "consumers"),
-                _used(account.storage, bytes_shown, "in files"),
-                _used(account.memory, bytes_shown, "in memory"),
-            )
-        )
+        counts = [_used(account.streams, str, "streams"), _used(account.consumers, str, "consumers")]
+        sizes = [_used(account.storage, bytes_shown, "in files"), _used(account.memory, bytes_shown, "in memory")]
+        facts["JetStream"] = ", ".join([*counts, *sizes])
     return facts
 
 

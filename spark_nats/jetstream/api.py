@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVarTuple
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection, Reply
@@ -23,11 +23,14 @@ from spark_nats.errors import (
     NoRespondersError,
     ProtocolError,
     StreamNotFoundError,
+    or_raise,
 )
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
 from spark_nats.protocol.publish_acks import Said, said_by, stored_by
+
+Given = TypeVarTuple("Given")
 
 REFUSED_FOR = 600.0
 """Seconds for which a refused operation is not tried again where there is another way."""
@@ -73,10 +76,7 @@ class JetStream:
             JetStreamError: the answer is any other error object, or only another responder has answered.
             NatsError: the connection failed, no answer came in time, the user may not ask, or the answer is invalid.
         """
-        (answer,) = self.request_all([Request(operation, names, body)])
-        if isinstance(answer, NatsError):
-            raise answer
-        return answer
+        return or_raise(self.request_all([Request(operation, names, body)])[0])
 
     def request_all(
         self, requests: Sequence[Request], timeout: float | None = None
@@ -118,16 +118,21 @@ class JetStreamLease:
     """
 
     lease: Lease
-    prefix: str
+    prefix: str = API_PREFIX
 
     @property
     def retries(self) -> Retries:
         """The retries of lost connections."""
         return self.lease.retries
 
-    def ask(self, question: Callable[[JetStream], Result]) -> Result:
-        """Return the answer to a question, asked again as :meth:`.Lease.ask` does."""
-        return self.lease.ask(lambda connection: question(JetStream(connection, self.prefix)))
+    @property
+    def js(self) -> JetStream:
+        """JetStream over the present connection."""
+        return JetStream(self.lease.connection, self.prefix)
+
+    def ask(self, question: Callable[[JetStream, *Given], Result], *given: *Given) -> Result:
+        """Return the answer to a question about something given, asked again as :meth:`.Lease.ask` does."""
+        return self.lease.ask(lambda connection: question(JetStream(connection, self.prefix), *given))
 
     def read(self, reading: Callable[[JetStream], Iterator[Result]]) -> Iterator[Result]:
         """Yield the results of a read, which goes on over another connection as :meth:`.Lease.read` says."""
@@ -176,8 +181,7 @@ def store_messages(
     for (subject, *_), reply in zip(messages, replies, strict=True):
         if isinstance(reply, NoRespondersError):
             raise JetStreamUnavailableError(nobody(subject=subject)) from None
-        if isinstance(reply, NatsError):
-            raise reply
+        reply = or_raise(reply)
         with bad_answer_is_protocol_error(f"a message on {subject}"):
             answer = stored_by(reply.payload, stream, domain)
             elsewhere = not answer and stored_by(reply.payload, stream, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
-from spark_nats.errors import JetStreamError, NatsError, ProtocolError
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError, or_raise
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.protocol.api import Api, ErrCode, message_query
 from spark_nats.protocol.documents import bytes_at, integer_at, string_at, time_at
@@ -178,11 +178,7 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0)
 
 def ask(js: JetStream, questions: Sequence[Asked[Answer]], later: float = 0.0) -> list[Answer]:
     """Ask questions as :func:`ask_each` does, and raise the first error among the answers."""
-    found = ask_each(js, questions, later)
-    for each in found:
-        if isinstance(each, NatsError):
-            raise each
-    return found
+    return [or_raise(each) for each in ask_each(js, questions, later)]
 
 
 def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:

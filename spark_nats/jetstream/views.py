@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
-from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError, or_raise
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
@@ -100,10 +100,7 @@ def believed(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
     Raises:
         NatsError: the newer state is not reported.
     """
-    found = all_believed(js, {answered.name: answered}, trust)[answered.name]
-    if isinstance(found, NatsError):
-        raise found
-    return found
+    return or_raise(all_believed(js, {answered.name: answered}, trust)[answered.name])
 
 
 def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:

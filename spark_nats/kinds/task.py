@@ -57,9 +57,9 @@ def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) ->
 
 
 @contextlib.contextmanager
-def task(options: Query, what: str) -> Iterator[JetStreamLease]:
-    """Lease JetStream to a task that retries and loses nothing by it; ``what`` names the task in the log."""
-    with leased(options.connection, options.retries, what, waits=False) as lease:
+def leased_jetstream(options: Query, what: str, waits: bool = False) -> Iterator[JetStreamLease]:
+    """Lease JetStream to a task; ``what`` names the task in the log, and ``waits`` is that of :func:`.pool.borrow`."""
+    with leased(options.connection, options.retries, what, waits) as lease:
         yield JetStreamLease(lease, options.api_prefix)
 
 

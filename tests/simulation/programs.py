@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_nats.client.pool import leased
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
@@ -181,7 +181,7 @@ class Program:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
                 initial = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
                 ids, headers = self._ids(number)
-                publisher = BatchPublisher(lease, initial, options.ack_timeout)
+                publisher = BatchPublisher(JetStreamLease(lease), initial, options.ack_timeout)
                 publisher.publish(
                     pa.array(subjects),
                     pa.array(chunk.payloads, pa.binary()),

@@ -47,10 +47,10 @@ ROOMS = {
     "kinds.streams.read": "conditions clock errors logs sparkapi protocol client jetstream options kinds.task "
     "kinds.streams.options",
     "kinds.streams.write": "conditions clock errors logs sparkapi protocol client jetstream options kinds.kind "
-    "kinds.preparing kinds.streams.options",
+    "kinds.preparing kinds.task kinds.streams.options",
     "kinds.streams.atomic": "errors protocol client jetstream kinds.streams.atomic.conditions kinds.streams.write",
     "kinds.streams.dead_letters": "conditions errors protocol client jetstream kinds.streams.dead_letters.conditions "
-    "kinds.streams.options kinds.streams.write",
+    "kinds.task kinds.streams.options kinds.streams.write",
     "kinds.streams.progress": "errors jetstream options kinds.streams.conditions kinds.streams.options "
     "kinds.streams.read",
     "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read "

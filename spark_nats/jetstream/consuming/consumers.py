@@ -33,6 +33,7 @@ from spark_nats.errors import (
     PermissionsError,
     ProtocolError,
     UnsupportedStreamError,
+    or_raise,
 )
 from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.listing import Listed, all_consumers
@@ -80,9 +81,7 @@ def consumer_among_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerI
     """
     requests = [Request(Api.CONSUMER_INFO, (stream, name)), Request(Api.CONSUMER_LIST, (stream,), {"offset": 0})]
     one, first = js.request_all(requests)
-    if isinstance(first, NatsError):
-        raise first
-    listed = all_consumers(js, stream, first)
+    listed = all_consumers(js, stream, or_raise(first))
     with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
         if not all(is_of(each.entry, stream) for each in listed):
             raise ValueError("it is about a consumer of another stream")
@@ -94,9 +93,7 @@ def move_consumer(
 ) -> None:
     """Move a consumer to a sequence; ``level`` is that of a :class:`.Request`, ``timeout`` that of ``request_all``."""
     request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
-    (answer,) = js.request_all([request], timeout)
-    if isinstance(answer, NatsError):
-        raise answer
+    answer = or_raise(js.request_all([request], timeout)[0])
     with bad_answer_is_protocol_error(request.operation, *request.names):
         moved_consumer_in(answer, stream, name, sequence)
 
@@ -158,15 +155,11 @@ def create_consumer(
             if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
             if clock.monotonic() >= deadline:
-                raise error.with_context(
-                    NO_PLACE_FOR_CONSUMER(
-                        stream=stream,
-                        seconds=patience,
-                        limit=PLACE_LIMIT,
-                        reason=error.description,
-                        err_code=error.err_code,
-                    )
-                ) from None
+                reason, code = error.description, error.err_code
+                said = NO_PLACE_FOR_CONSUMER(
+                    stream=stream, seconds=patience, limit=PLACE_LIMIT, reason=reason, err_code=code
+                )
+                raise error.with_context(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
         js.connection.wait(waits.next())
@@ -206,9 +199,7 @@ def _existing(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerI
     """Return the state of a consumer in an answer; None where it reports that there is none."""
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.CONSUMER_NOT_FOUND:
         return None
-    if isinstance(answer, NatsError):
-        raise answer
-    return _parsed(request, answer)
+    return _parsed(request, or_raise(answer))
 
 
 def _parsed(request: Request, answer: dict[str, Any]) -> ConsumerInfo:

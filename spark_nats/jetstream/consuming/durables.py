@@ -197,17 +197,14 @@ class DurableHandle:
         match error.err_code:
             case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
                 subjects = ", ".join(self._filters) or "all subjects"
-                return ConsumerConflictError(
-                    conditions.QUEUE_HAS_CONSUMER(
-                        what=what, subjects=subjects, rivals=self._rivals(js), reason=reason, err_code=code
-                    )
+                said = conditions.QUEUE_HAS_CONSUMER(
+                    what=what, subjects=subjects, rivals=self._rivals(js), reason=reason, err_code=code
                 )
+                return ConsumerConflictError(said)
             case ErrCode.MAXIMUM_CONSUMERS:
-                return ConsumerConflictError(
-                    conditions.NO_PLACE_FOR_DURABLE(
-                        what=what, limit=consumers.PLACE_LIMIT, reason=reason, err_code=code
-                    )
-                )
+                limit = consumers.PLACE_LIMIT
+                said = conditions.NO_PLACE_FOR_DURABLE(what=what, limit=limit, reason=reason, err_code=code)
+                return ConsumerConflictError(said)
             case ErrCode.CONSUMER_EXISTS:  # another client has just created it
                 return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._what))
         return error

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.connection import SECOND_ANSWER, Connection
-from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
@@ -37,7 +36,6 @@ from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.reading.stored import StoredIds, is_among, is_intact, known_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import stream_info
-from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, byte_strings, texts
 from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
@@ -75,27 +73,23 @@ class BatchPublisher:
 
     def __init__(
         self,
-        lease: Lease,
+        js: JetStreamLease,
         initial: StreamInfo,
         ack_timeout: float,
-        api_prefix: str = API_PREFIX,
         *,
         exact: bool = False,
         since: int | None = None,
     ) -> None:
-        self._lease, self._js = lease, JetStreamLease(lease, api_prefix)
+        self._lease, self._js = js.lease, js
         self._initial = initial
         self._since = since
         self._name = initial.name
         self._ack_timeout = ack_timeout
-        self._api_prefix = api_prefix
         self._acks = PublishAcks(initial.name, initial.domain)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._exact = exact and initial.retention == LIMITS
-        self._memory = memory_of(
-            JetStream(lease.connection, api_prefix), initial
-        )  # what held the stream's ids at first
-        self._at_first = lease.connection
+        self._memory = memory_of(js.js, initial)  # what held the stream's ids at first
+        self._at_first = js.lease.connection
         self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
         self._pauses = Backoff(0.02, 1.0, fixed_share=0.5)  # before the batch is sent again
@@ -159,7 +153,7 @@ class BatchPublisher:
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
-        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state()[0], subjects, self._api_prefix):
+        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state()[0], subjects, self._js.prefix):
             return False
         if verdict in (*FINAL, Verdict.UNAVAILABLE):
             self._report(batch, refused)
@@ -302,8 +296,8 @@ class BatchPublisher:
     def _check_subjects(self, batch: Rows) -> None:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
-        if not_listened(self._initial, subjects, self._api_prefix):
-            absent = not_listened(self._state()[0], subjects, self._api_prefix)
+        if not_listened(self._initial, subjects, self._js.prefix):
+            absent = not_listened(self._state()[0], subjects, self._js.prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
                 self._give_up(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
@@ -399,7 +393,6 @@ class BatchPublisher:
 
         None as well if it is unknown under which subject the stream has the rows.
         """
-        js = JetStream(self._lease.connection, self._api_prefix)
         transform = self._initial.config.get("subject_transform")
         blocks = byte_strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
@@ -408,7 +401,7 @@ class BatchPublisher:
                 stored = transformed(subject, transform) if transform else subject
                 if stored is None:
                     return None
-                last = last_sequence(js, self._name, [stored])
+                last = last_sequence(self._js.js, self._name, [stored])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
                     return row, expecting(expected, reason)
         return None

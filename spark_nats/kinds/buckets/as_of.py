@@ -59,7 +59,7 @@ from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
-from spark_nats.kinds.task import task
+from spark_nats.kinds.task import leased_jetstream
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
@@ -142,7 +142,7 @@ class NatsMomentReader(NatsBucketReader):
     def _rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         options = self._options
         with closing(SnapshotBuffer(self._schema, options.bucket, options.ignore_deletes)) as held:
-            with task(options, f"reading bucket {options.bucket}") as lease:
+            with leased_jetstream(options, f"reading bucket {options.bucket}") as lease:
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
                 if isinstance(partition, SnapshotPartition):
                     reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)

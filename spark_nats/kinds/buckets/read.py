@@ -26,7 +26,7 @@ from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
-from spark_nats.kinds.task import BatchReader, Partition, task
+from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
 from spark_nats.protocol.bytecolumns import integers, repeated
 from spark_nats.protocol.keyvalue import stream_of
 
@@ -96,7 +96,7 @@ class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
         """Read the entries, not all keys at one moment."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
-        with task(options, f"reading bucket {options.bucket}") as lease:
+        with leased_jetstream(options, f"reading bucket {options.bucket}") as lease:
             reader = BucketReader(partition.entries, history=options.history, retries=lease.retries)
             for delivered in lease.read(reader.read):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:

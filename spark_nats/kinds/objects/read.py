@@ -21,7 +21,7 @@ from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
-from spark_nats.kinds.task import BatchReader, Partition, task
+from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
 from spark_nats.options.data_loss import report_loss
 from spark_nats.sparkapi import arrow_schema
 
@@ -70,7 +70,7 @@ class _Contents:
 
         The row that reaches :data:`BATCH_BYTES` is the last of its batch.
         """
-        with task(self._options, f"reading object store {self._options.store}") as lease:
+        with leased_jetstream(self._options, f"reading object store {self._options.store}") as lease:
             schema = arrow_schema(self._schema)
             some: list[dict[str, Any]] = []
             size = 0

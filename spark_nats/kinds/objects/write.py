@@ -69,13 +69,11 @@ def write_objects(
         InvalidRowError: a row cannot be an object; the rows before it were put.
         NatsError: the store refused an object, or the connection failed.
     """
-    from spark_nats.client.pool import leased
-    from spark_nats.jetstream.api import JetStreamLease
     from spark_nats.kinds.objects.store import Putting
+    from spark_nats.kinds.task import leased_jetstream
 
     rows = size = 0
-    with leased(options.connection, options.retries, f"writing to {sink.words}") as lease:
-        js = JetStreamLease(lease, options.api_prefix)
+    with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
@@ -84,7 +82,7 @@ def write_objects(
                 js.ask(Putting(options.store, info, content).put)
                 rows += 1
                 size += len(content or b"")
-        return Written(Counts(rows=rows, bytes=size, reconnects=lease.reconnects), run=task.run)
+        return Written(Counts(rows=rows, bytes=size, reconnects=js.lease.reconnects), run=task.run)
 
 
 def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:

@@ -18,7 +18,7 @@ from spark_nats.jetstream.messages import ask_each
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
 from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, misnamed_row, stream_row
-from spark_nats.kinds.task import BatchReader, Partition, task
+from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import name_violation
@@ -50,7 +50,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
 
     def _rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
-        with task(self._options, f"reading the table of {self._options.table}") as lease:
+        with leased_jetstream(self._options, f"reading the table of {self._options.table}") as lease:
             for answer in self._answers(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import InvalidRowError, PublishError
-from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
@@ -43,7 +42,7 @@ class Together(RowWriter):
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
         _check_increments(stream)
-        timeout, prefix, known = self._options.ack_timeout, self._options.api_prefix, self._deduplication
+        timeout, known = self._options.ack_timeout, self._deduplication
         parts: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
@@ -59,9 +58,9 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
-        if (fence := known.fence) is not None and fence.is_due(self._lease.connection):
-            self._lease.ask(lambda connection: fence.check(JetStream(connection, prefix)))
-        publisher = BatchPublisher(self._lease, stream, timeout, prefix, exact=known.exact, since=known.since)
+        if (fence := known.fence) is not None and fence.is_due(self._lease.js.connection):
+            self._lease.ask(fence.check)
+        publisher = BatchPublisher(self._lease, stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
         if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
             return Counts(count)

@@ -14,15 +14,12 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.connection import Connection
-from spark_nats.client.pool import Lease, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
@@ -46,6 +43,7 @@ from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_strea
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
+from spark_nats.kinds.task import leased_jetstream
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -130,7 +128,7 @@ class DeadLetters(RowWriter):
         if options.is_exact:
             notes.try_to_read_back(js, stream, singly=True)
 
-    def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
+    def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
 
         Raises:
@@ -140,23 +138,22 @@ class DeadLetters(RowWriter):
         self._ids = MessageIds(task.query, task.batch, task.partition)
         mark, fence = deduplication.mark, deduplication.fence
         if mark is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask(partial(self._stored_aside, mark))
+            self._already_aside = lease.ask(self._stored_aside, mark)
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
-    def _stored_aside(self, mark: StartMark, connection: Connection) -> AlreadyStored | None:
+    def _stored_aside(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
 
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
         None unless the stream has limits retention. Then its ids have to tell which rows it has stored.
         """
-        js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
             return None
-        time = mark.time - notes.set_back(mark, stream.time) - (SKEW if connection.info.cluster else 0)
+        time = mark.time - notes.set_back(mark, stream.time) - (SKEW if js.connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
@@ -267,19 +264,19 @@ class DeadLetters(RowWriter):
             self._check_known(self._unread)
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
-            with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
-                info = lease.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream))
-                most = min(lease.connection.info.max_payload, _room_in(info))
+            with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
+                info, connection = lease.ask(stream_info, stream), lease.js.connection
+                most = min(connection.info.max_payload, _room_in(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
-                about |= {EXPECTED_STREAM: stream} if names_its_stream(info, lease.connection) else {}
+                about |= {EXPECTED_STREAM: stream} if names_its_stream(info, connection) else {}
                 letters = [dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
-                    lease.connection,
+                    connection,
                     info,
                     options.max_in_flight,
                     options.ack_timeout,
-                    lease=lease,
+                    lease=lease.lease,
                     api_prefix=options.api_prefix,
                     exact=options.is_exact,
                     whose="these rows",
@@ -296,8 +293,8 @@ class DeadLetters(RowWriter):
     def _check_known(self, mark: StartMark) -> None:
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
-        with leased(options.connection, options.retries, f"writing bad rows to {name}") as lease:
-            stream, memory = JetStreamLease(lease, options.api_prefix).ask(partial(notes.state_and_memory, stream=name))
+        with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
+            stream, memory = lease.ask(notes.state_and_memory, name)
         noted = notes.memory_at(mark)._replace(created=memory.created)
         if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
             self._unread = None

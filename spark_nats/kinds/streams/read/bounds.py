@@ -179,11 +179,10 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
     sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
     if others := _unread_before(look, info, sequence, consumer.filters):
         theirs, ours = _shown(consumer.filters), _shown(others)
-        raise OptionError(
-            conditions.CONSUMER_OF_OTHER_SUBJECTS(
-                consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
-            )
+        said = conditions.CONSUMER_OF_OTHER_SUBJECTS(
+            consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
         )
+        raise OptionError(said)
     return _place(look, info, sequence)
 
 

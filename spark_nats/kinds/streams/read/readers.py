@@ -28,7 +28,7 @@ from spark_nats.kinds.streams.read.positions import QueryOffset, from_json, note
 from spark_nats.kinds.streams.read.query import StreamingQuery
 from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
-from spark_nats.kinds.task import BatchReader, TaskReader, task, with_servers
+from spark_nats.kinds.task import BatchReader, TaskReader, leased_jetstream, with_servers
 from spark_nats.logs import Reporter
 from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import errors_for_spark
@@ -104,7 +104,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         options, rows = self._options, self._traits.rows(self._schema)
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
-        with task(options, what) as lease:
+        with leased_jetstream(options, what) as lease:
             reader = RangeReader(
                 partition,
                 partition.way,

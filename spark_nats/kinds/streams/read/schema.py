@@ -43,11 +43,9 @@ def check_schema(schema: StructType, what: str, has: str) -> None:
         if expected is None:
             raise SchemaError(conditions.NO_SUCH_COLUMN(what=what, column=column.name, columns=has))
         if actual != expected:
-            raise SchemaError(
-                conditions.COLUMN_TYPE_OF_SOURCE(
-                    column=column.name, expected=expected.upper(), type=actual.upper(), columns=has
-                )
-            )
+            wanted, given = expected.upper(), actual.upper()
+            said = conditions.COLUMN_TYPE_OF_SOURCE(column=column.name, expected=wanted, type=given, columns=has)
+            raise SchemaError(said)
         if names.count(column.name) > 1:
             raise SchemaError(conditions.COLUMN_NAMED_TWICE(column=column.name))
         if not column.nullable:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection, connect
-from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError
+from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError, or_raise
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, Entry, entry_of, make_bucket, what_holds
@@ -39,7 +39,7 @@ _PROBE = "probe"  # key that the driver writes to see whether the bucket accepts
 
 
 def writable(
-    connection: Connection, options: WriteOptions, key: str | None = None
+    js: JetStream, options: WriteOptions, key: str | None = None
 ) -> tuple[StreamInfo, Entry | NatsError | None]:
     """Return the state of the target stream, after checking that it accepts and acknowledges rows.
 
@@ -52,7 +52,7 @@ def writable(
             nothing else keeps rows from being stored twice.
         NatsError: the stream does not exist, or cannot be created, or the server does not report its state.
     """
-    js, stream, entry = JetStream(connection, options.api_prefix), str(options.stream), None
+    stream, entry = str(options.stream), None
     if options.create_stream is not None:
         found = create_stream(js, options.create_stream)
     else:
@@ -60,8 +60,7 @@ def writable(
         if key is not None:
             asked.append(what_holds(options.state_bucket, key))
         found, *others = ask_each(js, asked)
-        if isinstance(found, NatsError):
-            raise found
+        found = or_raise(found)
         if others:
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
     refuse_mirror(found)
@@ -97,7 +96,7 @@ def prepare(
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
-            stream, _ = writable(connection, options)
+            stream, _ = writable(js, options)
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)

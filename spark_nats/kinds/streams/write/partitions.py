@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from spark_nats.client.connection import Connection
-from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.client.pool import borrow
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import ConditionText, Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.publisher import Aside, Publisher
 from spark_nats.jetstream.streams import StreamInfo
@@ -29,6 +29,7 @@ from spark_nats.kinds.streams.write.message_ids import prefix_of
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
+from spark_nats.kinds.task import leased_jetstream
 from spark_nats.logs import Reporter
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
@@ -54,15 +55,15 @@ def write_partition(
     stream: StreamInfo | None = None
     writer: RowWriter = load(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
-    with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
-        max_payload = lease.connection.info.max_payload
+    with leased_jetstream(options, what, waits=options.stream is None) as lease:
+        max_payload = lease.js.connection.info.max_payload
         if options.stream is not None:
             stream = dedup.begin(lease)
         else:
             batches = _looked_at(options, task.query, batches)
         writer.begin(lease, task, dedup)
-        names_stream = stream is not None and names_its_stream(stream, lease.connection)
-        unknown = () if stream is None else headers_unknown_to(stream, lease.connection)
+        names_stream = stream is not None and names_its_stream(stream, lease.js.connection)
+        unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
         max_message_size = None if stream is None else stream.max_message_size
         checker = RowChecker(options, max_payload, dedup.ids, names_stream, sink.columns, unknown, max_message_size)
         counts = writer.write(stream, checker, batches)
@@ -80,7 +81,7 @@ def write_partition(
         logger.warning(again.with_code)
     writer.warn(count)
     rows = count - counts.skipped - counts.bad
-    counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.reconnects)
+    counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.lease.reconnects)
     return Written(counts, task.query if dedup.unsure else None, task.run)
 
 
@@ -134,7 +135,7 @@ class RowWriter:
     def check(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
-    def begin(self, lease: Lease, task: WriteTask, deduplication: Deduplication) -> None:
+    def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
@@ -148,7 +149,7 @@ class RowWriter:
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
         if stream is None:
-            core = CorePublisher(self._lease, Reporter(logger, lambda: core.confirmed, self._still_sending))
+            core = CorePublisher(self._lease.lease, Reporter(logger, lambda: core.confirmed, self._still_sending))
             return self._write_rows(core, checker, batches)
         publisher = self._publisher(stream)
         try:
@@ -182,7 +183,7 @@ class RowWriter:
     ) -> Counts:
         count = size = 0
         for batch in batches:
-            checker.limit_to(self._lease.connection.info.max_payload)
+            checker.limit_to(self._lease.js.connection.info.max_payload)
             try:
                 rows = self.rows_to_send(checker, batch, count)
             except InvalidRowError:
@@ -199,7 +200,7 @@ class RowWriter:
         """Pass batches on, as long as no later attempt at the task has begun."""
         fence = self._deduplication.fence
         for batch in batches:
-            if fence is not None and fence.is_due(self._lease.connection):
+            if fence is not None and fence.is_due(self._lease.js.connection):
                 publisher.ask(fence.check)
             yield batch
 
@@ -222,12 +223,12 @@ class RowWriter:
 
         conflicts = self._sink.conflicts
         publisher = Publisher(
-            self._lease.connection,
+            self._lease.js.connection,
             stream,
             self._options.max_in_flight,
             self._options.ack_timeout,
-            lease=self._lease,
-            api_prefix=self._options.api_prefix,
+            lease=self._lease.lease,
+            api_prefix=self._lease.prefix,
             resolve=conflicts(self.aside is not None) if conflicts else None,
             on_stored=Reporter(logger, lambda: publisher.confirmed, said),
             aside=self.aside,

@@ -15,7 +15,6 @@ A batch write does not outlive its driver. So the driver notes where the stream 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -23,11 +22,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
-from spark_nats.client.pool import Lease
-from spark_nats.client.retrying import Result
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.judgement import SKEW, Judgement, has_only_skipped
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import Answers, Questions, drive, next_message
@@ -87,9 +83,9 @@ class Deduplication:
         """The sequence after which an earlier attempt may have stored rows; None where there was none."""
         return self.mark.end.last if self.mark is not None else None
 
-    def begin(self, lease: Lease) -> StreamInfo:
+    def begin(self, lease: JetStreamLease) -> StreamInfo:
         """Begin the task; return the stream's state before this attempt has stored anything."""
-        return lease.ask(lambda connection: writable(connection, self._options))[0]
+        return lease.ask(writable, self._options)[0]
 
 
 class ExactlyOnce(Deduplication):
@@ -98,7 +94,7 @@ class ExactlyOnce(Deduplication):
     exact = True
     ids: MessageIds
 
-    def begin(self, lease: Lease) -> StreamInfo:
+    def begin(self, lease: JetStreamLease) -> StreamInfo:
         """Note that a task of a micro-batch begins, and find out what an earlier attempt has done.
 
         Raises:
@@ -106,7 +102,7 @@ class ExactlyOnce(Deduplication):
             NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
         """
         key = self._task.key if self._task.batch is not None else None
-        stream, entry = lease.ask(lambda connection: writable(connection, self._options, key))
+        stream, entry = lease.ask(writable, self._options, key)
         if key is None:  # the driver has noted where a batch write began
             mark = self._task.mark if self._task.attempt else None
         else:
@@ -114,8 +110,8 @@ class ExactlyOnce(Deduplication):
             at_first = iter([(stream, entry)])
 
             # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
-            def note(connection: Connection) -> tuple[StartMark | None, bool]:
-                js, (now, held) = JetStream(connection, self._options.api_prefix), next(at_first, (None, None))
+            def note(js: JetStream) -> tuple[StartMark | None, bool]:
+                now, held = next(at_first, (None, None))
                 return self._note(js, fence, now or stream_info(js, stream.name), held)
 
             mark, self.unsure = lease.ask(note)
@@ -123,18 +119,16 @@ class ExactlyOnce(Deduplication):
             (self.mark, self.already_stored), self.unsure = self._find_stored(lease, stream, mark), True
         return stream
 
-    def _find_stored(self, lease: Lease, stream: StreamInfo, mark: StartMark) -> tuple[StartMark, AlreadyStored | None]:
+    def _find_stored(
+        self, lease: JetStreamLease, stream: StreamInfo, mark: StartMark
+    ) -> tuple[StartMark, AlreadyStored | None]:
         """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
-
-        def ask(what: Callable[..., Result], *given: object) -> Result:
-            return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given))
-
         # Another attempt may have stored rows since this one read the stream's state.
-        stream, memory = ask(notes.state_and_memory, stream.name)
+        stream, memory = lease.ask(notes.state_and_memory, stream.name)
         noted, age = notes.memory_at(mark), notes.age_of(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
-            stream = ask(_look_at_end, task, task.batch, mark, stream)
+            stream = lease.ask(_look_at_end, task, task.batch, mark, stream)
             if _has_stored_since(stream, mark):
                 doubt = partial(notes.report_unknown, fail, task, cannot_read(stream))
                 if not notes.still_knows_ids_since(mark, stream, memory):
@@ -142,7 +136,7 @@ class ExactlyOnce(Deduplication):
                 elif fence is not None:
                     fence.rely_on_memory(mark, doubt)
             return mark, None
-        if mark.end.created != stream.created and ask(history_of, mark.end, stream) is Judgement.RECREATED:
+        if mark.end.created != stream.created and lease.ask(history_of, mark.end, stream) is Judgement.RECREATED:
             old = conditions.TARGET_CHANGED(
                 task=task.name, old=stream.name, created=mark.end.created, stream=stream.name
             )
@@ -150,14 +144,14 @@ class ExactlyOnce(Deduplication):
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
-            stream, mark = ask(self._start_of_reading, stream, mark, noted.knows_present(memory, age))
+            stream, mark = lease.ask(self._start_of_reading, stream, mark, noted.knows_present(memory, age))
         since = stream.last_sequence if has_only_skipped(mark.end, stream) else mark.end.last
-        found = ask(stored_ids, stream, since, "" if task.own_ids else self.ids.prefix)
+        found = lease.ask(stored_ids, stream, since, "" if task.own_ids else self.ids.prefix)
         in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
         report = partial(notes.report_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
-            now, memory = ask(notes.state_and_memory, stream.name)  # it may have forgotten ids while it was read
+            now, memory = lease.ask(notes.state_and_memory, stream.name)  # it may have forgotten ids while it was read
             if not noted.knows_all(memory, notes.age_of(mark, now.time)):
                 already_stored.doubt()
             elif fence is not None:

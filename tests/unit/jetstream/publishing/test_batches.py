@@ -11,6 +11,7 @@ import pytest
 from spark_nats.client.pool import leased
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.api import JetStreamLease
 from spark_nats.jetstream.publishing import batches
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.reading.stored import StoredIds
@@ -59,7 +60,7 @@ def publishing(
         leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
     ):
         initial = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
-        yield BatchPublisher(lease, initial, ack_timeout, api_prefix, exact=exact)
+        yield BatchPublisher(JetStreamLease(lease, api_prefix), initial, ack_timeout, exact=exact)
 
 
 def publish(publisher: BatchPublisher, rows: int, subject: str = "S.x") -> None:

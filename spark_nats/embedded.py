@@ -153,9 +153,8 @@ class NatsServer:
                 )
             except OSError as error:
                 self.stop()
-                raise EmbeddedServerError(
-                    conditions.SERVER_NOT_EXECUTED(binary=binary, reason=error.strerror)
-                ) from None
+                said = conditions.SERVER_NOT_EXECUTED(binary=binary, reason=error.strerror)
+                raise EmbeddedServerError(said) from None
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, str(process.pid), str(directory)],
             stdin=subprocess.PIPE,
@@ -212,9 +211,8 @@ class NatsServer:
             if self._is_healthy(process.pid, directory):
                 return
             if clock.monotonic() > deadline:
-                raise EmbeddedServerError(
-                    conditions.SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log())
-                )
+                said = conditions.SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log())
+                raise EmbeddedServerError(said)
             clock.sleep(0.01)
 
     def _is_healthy(self, pid: int, directory: Path) -> bool:

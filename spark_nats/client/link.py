@@ -136,9 +136,8 @@ class Link:
         except TimeoutError:
             raise NatsTimeoutError(conditions.TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
-            raise NatsConnectionError(
-                conditions.CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
-            ) from None
+            said = conditions.CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
+            raise NatsConnectionError(said) from None
         except OSError as error:
             check_certificate_taken(error, self.server)
             topics = [Topic.TLS_FIRST] if tls.handshake_first else [self._opening.topic] if self._opening else []
@@ -250,9 +249,8 @@ class Link:
             if now >= self._check[1]:
                 self.close()
                 avoid(self.server)
-                raise NatsConnectionError(
-                    conditions.PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout)
-                )
+                said = conditions.PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout)
+                raise NatsConnectionError(said)
             if now >= deadline:
                 return False
             if not self._session.check_silence(now):
@@ -308,9 +306,8 @@ class Link:
         except OSError as error:
             self.close()
             check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
-            raise NatsConnectionError(
-                conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
-            ) from None
+            broke = conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
+            raise NatsConnectionError(broke) from None
         if data is None:
             self.close()
             raise NatsConnectionError(conditions.SERVER_CLOSED(server=self.server))

@@ -117,9 +117,8 @@ def check_certificate_taken(error: OSError, server: Server) -> None:
     """
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
-        raise AuthorizationError(
-            conditions.CLIENT_CERTIFICATE_REFUSED(server=server, reason=reason_of(error))
-        ) from None
+        said = conditions.CLIENT_CERTIFICATE_REFUSED(server=server, reason=reason_of(error))
+        raise AuthorizationError(said) from None
 
 
 @contextlib.contextmanager

@@ -84,9 +84,8 @@ class Report:
     core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when some were named
     retry_timeout: float  # seconds for which tasks wait for servers that are down (`retryTimeout`)
     chosen: bool  # whether streams were named, one by one or by a pattern, or a bucket
-    unlisted: str = (
-        ""  # why JetStream cannot list the streams, if none were named; empty where it can, or is not enabled
-    )
+    # why JetStream cannot list the streams, if none were named; empty where it can, or is not enabled
+    unlisted: str = ""
 
     def failures(self, required: Collection[str]) -> list[str]:
         """Return the failures of the check as sentences.

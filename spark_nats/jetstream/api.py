@@ -96,9 +96,8 @@ class JetStream:
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
         if isinstance(reply, NoRespondersError):
-            return JetStreamUnavailableError(
-                conditions.JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server)
-            )
+            said = conditions.JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server)
+            return JetStreamUnavailableError(said)
         if isinstance(reply, NatsError):
             return reply
         with bad_answer_is_protocol_error(request.operation, *request.names):
@@ -228,10 +227,7 @@ def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStr
     if error.err_code == ErrCode.STREAM_NOT_FOUND and names:
         return StreamNotFoundError(conditions.STREAM_NOT_FOUND(stream=names[0]), *error)
     kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
-    return kind(
-        conditions.API_ERROR(
-            request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code
-        ),
-        *error,
-        transient=error.transient,
+    said = conditions.API_ERROR(
+        request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code
     )
+    return kind(said, *error, transient=error.transient)

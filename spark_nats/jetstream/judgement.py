@@ -30,8 +30,9 @@ lacks it, and after that earlier one the times rise         rewritten: sequences
 1. Unless nothing was read, and the stream has messages from before its creation: intact.
 2. It was created as noted. Or its oldest message is not later than M, where a stream that was made again has only later
    ones, and it was created before M was stored, or after its oldest message: a backup was restored, or a mirror lags.
-3. It was created as noted or before M was stored; or its first message was stored before its creation; or begins just
-   after M, so that nothing is left out whatever it is.
+3. It was created as noted or before M was stored; or its first message was stored before its creation; or it begins
+   just after M: then nothing is left out, whatever it is. So of a stream that ends with the sequence of M, the row
+   about a message stored later decides before this one.
 4. More than :data:`SKEW` later than M, and than the latest time that was noted up to the position, if one was.
 
 The rows after "begins after M" need messages from the server: :func:`judge` asks for them.

@@ -378,13 +378,10 @@ class Selection:
         if filters:
             subjects = sorted({subject for stream in streams for subject in stream.subjects})
             more = f" and {len(subjects) - _SUBJECTS_SHOWN} more" if len(subjects) > _SUBJECTS_SHOWN else ""
-            logger.warning(
-                conditions.FILTER_MATCHES_NONE(
-                    filters=", ".join(filters),
-                    streams=", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN]),
-                    subjects=", ".join(subjects[:_SUBJECTS_SHOWN]) + more,
-                ).with_code
-            )
+            shown = ", ".join(subjects[:_SUBJECTS_SHOWN]) + more
+            names = ", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN])
+            said = conditions.FILTER_MATCHES_NONE(filters=", ".join(filters), streams=names, subjects=shown)
+            logger.warning(said.with_code)
 
     def leave_out(self, name: str) -> None:
         """Leave out a stream until the names are listed again."""

@@ -8,7 +8,7 @@ from typing import Any
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import bad_answer_is_protocol_error
-from spark_nats.protocol.api import UNAVAILABLE, Api, domain_of
+from spark_nats.protocol.api import API_PREFIX, UNAVAILABLE, Api, domain_of
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of, store_of
 
@@ -164,6 +164,10 @@ class StreamInfo:
             listed, time=self.time, leader=listed.leader or self.leader, config=self.config, domain=self.domain
         )
         return ours == theirs and self == same
+
+    def keeps_subjects(self, api_prefix: str) -> bool:
+        """Tell whether messages are stored on the subjects on which they are published by users of an API prefix."""
+        return api_prefix == API_PREFIX and not self.config.get("subject_transform")
 
     def has_all_after(self, sequence: int) -> bool:
         """Tell whether the stream certainly still has all that it has stored after a sequence."""

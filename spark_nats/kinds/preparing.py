@@ -34,9 +34,7 @@ def wait_for_leaders(action: Callable[[], Result], retries: RetryOptions, what: 
 
 
 def _is_unavailable(error: NatsError) -> bool:
-    if isinstance(error, JetStreamError):
-        return error.code == UNAVAILABLE
-    return isinstance(error, NatsTimeoutError)
+    return isinstance(error, NatsTimeoutError) or (isinstance(error, JetStreamError) and error.code == UNAVAILABLE)
 
 
 def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:

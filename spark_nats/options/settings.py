@@ -127,10 +127,9 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             problem = str(error)
         # Not below the error that has the value: it may be a secret in a wrong place.
-        shown = (
-            problem if is_plain(text) or is_harmless(text) else problem.replace(repr(text), "what is not shown here")
-        )
-        raise OptionError(INVALID_CONTEXT(option=name, problem=shown))
+        if not (is_plain(text) or is_harmless(text)):
+            problem = problem.replace(repr(text), "what is not shown here")
+        raise OptionError(INVALID_CONTEXT(option=name, problem=problem))
     return values
 
 

@@ -87,9 +87,8 @@ def flags_of(column: pa.BooleanArray) -> Mask:
 def byte_strings(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return a column of byte strings."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def texts(values: Sequence[str]) -> pa.StringArray:

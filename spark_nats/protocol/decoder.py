@@ -206,9 +206,8 @@ class _Scan:
         header = eol + 2
         end = header + total
         if header_size > total:
-            raise ProtocolError(
-                f"a header of {header_size} bytes in a message of {total}: {_excerpt(self.chunk[start:eol])}"
-            )
+            line = _excerpt(self.chunk[start:eol])
+            raise ProtocolError(f"a header of {header_size} bytes in a message of {total}: {line}")
         if end + 2 > len(self.chunk):
             self.needed = end + 2 - start
             return False

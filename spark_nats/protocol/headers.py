@@ -125,9 +125,8 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if len(data) == 0:
         return HeaderColumn(no_headers(rows), 0, bytecolumns.NO_POSITIONS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
-    endless = np.count_nonzero(
-        (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
-    )
+    ends = (length >= 2) & (data[last] == _LF) & (data[np.maximum(last - 1, 0)] == _CR)
+    endless = np.count_nonzero((length > 0) & ~ends)
 
     # Lines: each ends at a CRLF. The first of a block is its version; the last is empty, but direct gets lack that one.
     lines = bytecolumns.split(data == _LF, offsets)

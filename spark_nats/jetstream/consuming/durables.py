@@ -148,9 +148,9 @@ class DurableHandle:
             is_doubtful = bool(js.connection.info.cluster)
             left = next_sequence(js, self._stream, 1, self._filters or (">",), is_doubtful)
             if left is not None and left < start:
-                raise ConsumerConflictError(
-                    conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
-                )
+                what, stream = self._what, self._stream
+                said = conditions.LEFT_BEFORE_CHECKPOINT(stream=stream, start=start, sequence=left, what=what)
+                raise ConsumerConflictError(said)
         if not self._unannounced or self.retention != INTEREST:
             self.note_begun(js)
             return None
@@ -161,11 +161,10 @@ class DurableHandle:
 
         All consumers of the stream come with it if they are asked for.
         """
-        found, listed = (
-            consumers.consumer_among_all(js, self._stream, self.name)
-            if with_all
-            else (consumers.consumer_info(js, self._stream, self.name), [])
-        )
+        if with_all:
+            found, listed = consumers.consumer_among_all(js, self._stream, self.name)
+        else:
+            found, listed = consumers.consumer_info(js, self._stream, self.name), []
         if found is not None:
             self._view.clear(self.name)
         elif self._was_held:
@@ -405,14 +404,13 @@ def still_needed(
         NatsError: a request failed.
     """
     if len(listed) < info.consumers:
-        raise JetStreamError(
-            conditions.CONSUMERS_NOT_LISTED(stream=info.name, listed=len(listed), consumers=info.consumers)
-        )
+        said = conditions.CONSUMERS_NOT_LISTED(stream=info.name, listed=len(listed), consumers=info.consumers)
+        raise JetStreamError(said)
     found = []
     for each in overlapping(listed, name, filters):
         after, first = _place(each, info.name), info.first_sequence
         if after < end:
-            wanted = _filters(each) or (">",)
+            wanted = _filters(each)
             needed = next_sequence(js, info.name, max(after, first), wanted, not info.undisputed) if after else first
             if needed is not None and needed < end:
                 found.append(Needed(needed, each.name, in_words(each)))
@@ -422,9 +420,7 @@ def still_needed(
 def overlapping(listed: Sequence[Listed], name: str, filters: Sequence[str]) -> Iterator[Listed]:
     """Yield the consumers except our own whose subjects overlap with ours, or are unknown."""
     for each in listed:
-        if each.name != name and any(
-            overlap(one, other) for one in filters or (">",) for other in _filters(each) or (">",)
-        ):
+        if each.name != name and any(overlap(one, other) for one in filters or (">",) for other in _filters(each)):
             yield each
 
 
@@ -439,7 +435,7 @@ def _config(listed: Listed) -> dict[str, Any]:
 
 
 def _filters(listed: Listed) -> tuple[str, ...]:
-    return filters_of(_config(listed))
+    return filters_of(_config(listed)) or (">",)
 
 
 def _place(listed: Listed, stream: str) -> int:

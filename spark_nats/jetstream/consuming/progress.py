@@ -104,9 +104,8 @@ class ProgressConsumers:
             logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).with_code)
         else:
             if problem := not_ours(found, READER, self._filters, " to show progress"):
-                why = conditions.DURABLE_NOT_OURS(
-                    what=f"the consumer {self._name!r} of stream {info.name!r}", problem=problem
-                )
+                what = f"the consumer {self._name!r} of stream {info.name!r}"
+                why = conditions.DURABLE_NOT_OURS(what=what, problem=problem)
                 raise ConsumerConflictError(why).about(Topic.PROGRESS)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
             configure_durable(js, info.name, config, "update")

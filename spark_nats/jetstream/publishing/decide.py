@@ -132,11 +132,8 @@ def decide(state: PublishState) -> Decision:
     in_process = Verdict.IN_PROCESS in verdicts
     if state.waited > state.ack_timeout:
         if Verdict.UNAVAILABLE in verdicts:
-            return Fail(
-                Failure.UNAVAILABLE,
-                [each for each in refused if each.verdict is Verdict.UNAVAILABLE],
-                state.ack_timeout,
-            )
+            absent = [each for each in refused if each.verdict is Verdict.UNAVAILABLE]
+            return Fail(Failure.UNAVAILABLE, absent, state.ack_timeout)
         patience = state.ack_timeout + (state.duplicate_window if in_process else 0.0)
         if state.waited > patience:
             return Fail(Failure.EVERY_ROW_REFUSED, refused, patience)

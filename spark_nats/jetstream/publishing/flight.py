@@ -123,14 +123,18 @@ def codes_of(subjects: pa.Array) -> Positions:
 
 
 class Window:
-    """Rows that may be in flight, ``most`` of them at most."""
+    """Rows that may be in flight, ``most`` of them at most.
+
+    Attributes:
+        absence: the waits while the stream is unavailable; new if rows were stored since it last was.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._exact = float(min(FIRST, most))
         self._congested = False  # there were too many requests before
         self._pause = Backoff(0.01, 0.5, fixed_share=0.0)  # after too many requests
-        self._absence = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
+        self.absence = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
 
     @property
     def size(self) -> int:
@@ -142,15 +146,10 @@ class Window:
         """How many rows are sent together."""
         return max(1, self.size // 4)
 
-    @property
-    def is_absence_new(self) -> bool:
-        """Whether rows were stored since the stream was last unavailable, or it never was."""
-        return self._absence.is_new
-
     def grow(self, stored: int) -> None:
         """Note how many rows were stored."""
         self._pause.reset()
-        self._absence.reset()
+        self.absence.reset()
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
     def on_throttled(self, span: int) -> float:
@@ -162,7 +161,7 @@ class Window:
     def on_unavailable(self) -> float:
         """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
-        return self._absence.next()
+        return self.absence.next()
 
 
 class FlightState(Enum):

@@ -468,9 +468,8 @@ class Publisher:
             if isinstance(state, StreamInfo):
                 absent = decide.not_listened(state, subjects, prefix)
         if absent:
-            flight.refuse_in_flight(
-                {each: strangers.get(each, decide.UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT
-            )
+            reasons = {each: strangers.get(each, decide.UNANSWERED) for each in absent}
+            flight.refuse_in_flight(reasons, Verdict.NO_SUCH_SUBJECT)
         for subject, reason in strangers.items():
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
@@ -525,7 +524,7 @@ class Publisher:
         else:
             if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self._recovery.log_waiting_for_ids()
-            if self._window.is_absence_new:
+            if self._window.absence.is_new:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
             pause = self._window.on_unavailable()
         self._connection.wait(pause)

@@ -459,9 +459,8 @@ class Recovery:
         """Log, once, that rows wait until the stream forgets their message ids."""
         if self._said.first():
             window = self.duplicate_window
-            logger.warning(
-                conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).with_code
-            )
+            said = conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window)
+            logger.warning(said.with_code)
 
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return the rows that are to be sent now, out of ``parts``, which were sent before or wait.
@@ -530,11 +529,7 @@ class Recovery:
             if late.any():
                 self.log_replaced(int(np.count_nonzero(late)))
             stored |= late
-        if (
-            found.removed
-            and self.is_strict
-            and not (found.only_by_subject and self._are_placed(found, subjects, stored))
-        ):
+        if found.removed and self.is_strict and not self._are_placed(found, subjects, stored):
             raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         ends = np.cumsum([rows.size for rows in parts])[:-1]
         left = [rows.take(~there) for rows, there in zip(parts, np.split(stored, ends), strict=True)]
@@ -556,9 +551,10 @@ class Recovery:
 
     def _are_placed(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
         """Tell whether rows that are not found cannot have been stored and replaced by messages of others."""
-        are_known = self.api_prefix == API_PREFIX and not self.initial.config.get("subject_transform")
-        left = subjects.filter(booleans(~stored))
-        return self.initial.keeps_last_values and are_known and not flags_of(pc.is_in(left, found.full)).any()
+        stream = self.initial
+        if not (found.only_by_subject and stream.keeps_last_values and stream.keeps_subjects(self.api_prefix)):
+            return False
+        return not flags_of(pc.is_in(subjects.filter(booleans(~stored)), found.full)).any()
 
     def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
         """Tell for each row whether an earlier send has stored it, although the stream refuses it now.
@@ -597,9 +593,7 @@ class Recovery:
         is_behind = np.ones(rows.size, np.bool_)
         # A user who may write may not be allowed to ask; and where subjects are transformed, nothing is there.
         with contextlib.suppress(PermissionsError):
-            found = [
-                each for start in range(0, len(last), _AT_ONCE) for each in ask(js, last[start : start + _AT_ONCE])
-            ]
+            found = [each for i in range(0, len(last), _AT_ONCE) for each in ask(js, last[i : i + _AT_ONCE])]
             is_behind = np.array(
                 [
                     there is None or there.sequence == later or (there.sequence > sequence and self._is_own(there))

@@ -123,12 +123,8 @@ class Cursor:
     def skip(self, to: int) -> Cursor:
         """Return the cursor after sequences that do not exist."""
         reached = self.reach(to)
-        waits = self.delivered < self.received
-        return replace(
-            reached,
-            delivered=self.delivered if waits else reached.received,
-            gaps=self.gaps + gap(self.received, reached.received),
-        )
+        delivered = self.delivered if self.delivered < self.received else reached.received
+        return replace(reached, delivered=delivered, gaps=self.gaps + gap(self.received, reached.received))
 
     def deliver(self, until: int, messages: int = 0) -> Cursor:
         """Return the cursor when everything before ``until`` was yielded, with ``messages`` counted off the limit."""

@@ -23,11 +23,6 @@ class Removed(Enum):
     NO_LOSS_AT_FIRST = auto()  # no loss before the first arrival: the range begins with the first message that exists
     NO_LOSS = auto()  # others may acknowledge messages, or a KV bucket has replaced them by later ones
 
-    @classmethod
-    def from_start(cls, earliest: bool) -> Removed:
-        """Return the meaning for a range, which begins with the first message that exists if ``earliest``."""
-        return cls.NO_LOSS_AT_FIRST if earliest else cls.LOSS
-
 
 def fail_on_loss(what: ConditionText) -> None:
     """Raise a :class:`DataLossError` for lost messages."""

@@ -114,9 +114,8 @@ class PullRequests:
 def sizes_of(messages: Messages) -> Positions:
     """Return the bytes that each message takes of a pull request: subject, reply, header and payload."""
     subject, reply = messages.subject, messages.reply
-    sizes: Positions = (
-        subject.end - subject.start + reply.end - reply.start + messages.payload.end - messages.header.start
-    )
+    of_line = subject.end - subject.start + reply.end - reply.start
+    sizes: Positions = of_line + messages.payload.end - messages.header.start
     return sizes
 
 

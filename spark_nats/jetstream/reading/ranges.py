@@ -413,9 +413,8 @@ class RangeReader:
         if len(head):
             logger.warning(conditions.HEAD_REMOVED(stream=stream, sequences=head).with_code)
         if len(lost):
-            cursor = cursor.lose(
-                conditions.REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost)
-            )
+            said = conditions.REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost)
+            cursor = cursor.lose(said)
         return cursor.judged()
 
     def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:

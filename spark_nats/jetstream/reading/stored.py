@@ -191,9 +191,8 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
     for start in range(0, len(ids), _ASKED_AT_ONCE):
         part = slice(start, min(start + _ASKED_AT_ONCE, len(ids)))
         rows = len(ids[part])
-        headers = wrap_lines(
-            repeated("", rows), [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
-        )
+        lines = [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
+        headers = wrap_lines(repeated("", rows), lines)
         replies = numbered(inbox, start, rows)
         connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
         while not (known | (refused > 0) & (refused + others >= enough))[part].all():

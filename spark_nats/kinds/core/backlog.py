@@ -89,6 +89,9 @@ class Backlog:
     """Messages that were received and not released yet, numbered from 0; safe for several threads.
 
     At most ``max_bytes`` may wait to be taken; beyond it the newest messages are dropped and counted.
+
+    Attributes:
+        end: the number of messages that were received and not dropped since the beginning.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -96,17 +99,12 @@ class Backlog:
         self._lock = threading.Lock()
         self._pieces: list[Piece] = []
         self._starts: list[int] = []  # number of the first message of each piece
-        self._end = 0
+        self.end = 0
         self._taken = 0  # messages before this number were taken, and no longer wait
         self._waiting = 0  # bytes
         self._dropped = 0
         self._dropped_since = 0.0
         self._gaps: list[ConditionText] = []
-
-    @property
-    def end(self) -> int:
-        """The number of messages that were received and not dropped since the beginning."""
-        return self._end
 
     @property
     def is_half_full(self) -> bool:
@@ -126,8 +124,8 @@ class Backlog:
                     return
                 piece = piece.split([fitting])[0]
             self._pieces.append(piece)
-            self._starts.append(self._end)
-            self._end += piece.messages
+            self._starts.append(self.end)
+            self.end += piece.messages
             self._waiting += piece.size
 
     def take(self, start: int, end: int) -> list[Piece]:
@@ -165,7 +163,7 @@ class Backlog:
     def _split(self, number: int) -> None:
         """Make a piece begin with this message."""
         index = bisect_left(self._starts, number)
-        if index == 0 or number >= self._end or (index < len(self._starts) and self._starts[index] == number):
+        if index == 0 or number >= self.end or (index < len(self._starts) and self._starts[index] == number):
             return
         start = self._starts[index - 1]
         self._pieces[index - 1 : index] = self._pieces[index - 1].split([number - start])

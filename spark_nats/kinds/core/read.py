@@ -197,9 +197,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._receivers.append(retrying(start, options.retries, what, established=False))
             self._epoch = clock.token(8)
             self._backlog = backlog
-            said = conditions.LISTENING(
-                subjects=self._subjects, since=iso_time(clock.time()), connections=options.receivers
-            )
+            since = iso_time(clock.time())
+            said = conditions.LISTENING(subjects=self._subjects, since=since, connections=options.receivers)
             logger.info(said.with_code)
         for receiver in self._receivers:
             receiver.check()

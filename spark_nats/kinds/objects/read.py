@@ -145,16 +145,12 @@ def _columns(found: StoredObject, content: bytes | None) -> dict[str, Any]:
     """Return the values of an object by the names of columns, as Arrow accepts them."""
     info = found.info
     return {
-        "name": info.name,
-        "description": info.description,
-        "size": info.size,
-        "chunks": info.chunks,
+        **{name: getattr(info, name) for name in ("name", "description", "size", "chunks", "deleted")},
         "digest": info.digest or None,
         "modified": found.time // 1000,
         "headers": [(name, list(values)) for name, values in info.headers.items()],
         "metadata": list(info.metadata.items()),
         "link": None if info.link is None else {"bucket": info.link[0], "name": info.link[1]},
-        "deleted": info.deleted,
         "sequence": found.sequence,
         "content": content,
     }

@@ -151,14 +151,8 @@ def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes
     if info.link is not None:
         store, name = info.link
         options["link"] = {"bucket": store} if name is None else {"bucket": store, "name": name}
-    document |= {
-        "options": options,
-        "bucket": bucket,
-        "nuid": info.nuid,
-        "size": info.size,
-        "chunks": info.chunks,
-        "digest": info.digest,
-    }
+    document |= {"options": options, "bucket": bucket}
+    document |= {name: getattr(info, name) for name in ("nuid", "size", "chunks", "digest")}
     return json.dumps(document, ensure_ascii=False).encode()
 
 

@@ -97,9 +97,8 @@ def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
     transform = stream.config.get("subject_transform")
     others = header_values(rows.headers, EXPECTED_SUBJECT).cast(pa.string())
     before: set[str | None] = set()
-    for row, (subject, other, expects) in enumerate(
-        zip(rows.subjects.to_pylist(), others.to_pylist(), rows.conditional.to_pylist(), strict=True)
-    ):
+    columns = [column.to_pylist() for column in (rows.subjects, others, rows.conditional)]
+    for row, (subject, other, expects) in enumerate(zip(*columns, strict=True)):
         stored = transformed(subject, transform) if transform else subject
         if expects and (compared := other or stored) is not None and compared in before:
             made = "" if compared == subject else f" as {compared!r}"

@@ -150,9 +150,8 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
     pattern = options.pattern
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
-    steps = yield from together(
-        {name: _step(stream, start.get(name), facts, options) for name, stream in facts.streams.items() if stream}
-    )
+    there = {name: stream for name, stream in facts.streams.items() if stream}
+    steps = yield from together({name: _step(it, start.get(name), facts, options) for name, it in there.items()})
     # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query.
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():

@@ -67,10 +67,9 @@ class QueryMemory:
         self.selection = Selection(options.streams, options.pattern)
         self.view = StreamView(patience)
         self.traits = traits
+        filters = options.filters
         self.holds = {
-            name: DurableHandle(
-                name, options.consumer or default_name(name, options.filters), options.filters, patience
-            )
+            name: DurableHandle(name, options.consumer or default_name(name, filters), filters, patience)
             for name in (options.streams if options.consume else ())
         }
         self.searched: Mapping[str, Position] = {}
@@ -134,9 +133,8 @@ class Look:
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
         facts = Facts(streams, begins, self.memory.view.logged, early, errors)
-        replaces, filters, peek = self.memory.traits.replaces, self.options.filters, self.options.peek
-        infos = facts.infos.items()
-        some = {name for name, info in infos if removal_is_normal(info.retention, filters, peek, replaces)}
+        of_query = self.options.filters, self.options.peek, self.memory.traits.replaces
+        some = {name for name, info in facts.infos.items() if removal_is_normal(info.retention, *of_query)}
         return replace(facts, removal_normal=some)
 
     def _unchanged(self, names: Sequence[str]) -> dict[str, StreamInfo]:

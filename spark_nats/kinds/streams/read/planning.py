@@ -43,7 +43,7 @@ class StreamRange(Range, Partition):
     @classmethod
     def to(cls, stop: Position, stream: str, first: int, filters: tuple[str, ...], earliest: bool) -> StreamRange:
         """Return the range from a sequence to a position; ``earliest``: it begins with the first message there is."""
-        removed, last = Removed.from_start(earliest), stop.fingerprint
+        removed, last = (Removed.NO_LOSS_AT_FIRST if earliest else Removed.LOSS), stop.fingerprint
         return cls(stream, stop.created, first, stop.next, filters, removed=removed, last=last, latest=stop.latest)
 
     @property

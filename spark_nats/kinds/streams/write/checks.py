@@ -138,9 +138,8 @@ def _warn_of_republished(js: JetStream, stream: StreamInfo, acted_on: Sequence[s
     with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
         if others := stream_names(js, heard):
             target, named = describe_stream(stream.name), ", ".join(map(describe_stream, others))
-            said = conditions.REPUBLISHED_ROWS_REFUSED(
-                target=target, dest=dest, others=named, what=" or ".join(acted_on)
-            )
+            what = " or ".join(acted_on)
+            said = conditions.REPUBLISHED_ROWS_REFUSED(target=target, dest=dest, others=named, what=what)
             logger.warning(said.with_code)
 
 

@@ -39,7 +39,6 @@ from spark_nats.kinds.streams.write.notes import AlreadyStored, Fence, Note
 from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.options.data_loss import report_loss
-from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import flags_of
 from spark_nats.protocol.documents import text_of
 
@@ -147,7 +146,7 @@ class ExactlyOnce(Deduplication):
             stream, mark = lease.ask(self._start_of_reading, stream, mark, noted.knows_present(memory, age))
         since = stream.last_sequence if has_only_skipped(mark.end, stream) else mark.end.last
         found = lease.ask(stored_ids, stream, since, "" if task.own_ids else self.ids.prefix)
-        in_order = stream.keeps_last_values and not task.own_ids and _keeps_subjects(options, stream)
+        in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)
         report = partial(notes.report_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
@@ -263,11 +262,6 @@ def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:
     times = (stream.last_time, mark.end.time)
     is_same = stream.last_sequence == mark.end.last and (times[0] == times[1] or not all(times))
     return stream.last_sequence > 0 and not is_same and not has_only_skipped(mark.end, stream)
-
-
-def _keeps_subjects(options: WriteOptions, stream: StreamInfo) -> bool:
-    """Tell whether rows are stored on the subjects on which they are published."""
-    return options.api_prefix == API_PREFIX and not stream.config.get("subject_transform")
 
 
 def _known_of(

@@ -49,6 +49,11 @@ from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 MAX_TRIED = 20
 """Maximum number of streams for which permissions are checked, when none are named."""
+_OF_STATE = (
+    *("retention", "subjects", "first_sequence", "last_sequence", "messages", "bytes"),
+    *("storage", "replicas", "persist_mode", "duplicate_window", "max_age"),
+)
+"""What the report has of a stream's state, by the names that the state has for it."""
 
 
 def check(settings: Settings) -> Report:
@@ -303,21 +308,11 @@ class _Check:
         return StreamChecked(
             name=name,
             bucket=self._bucket,
-            retention=known.retention,
-            subjects=known.subjects,
-            first_sequence=known.first_sequence,
-            last_sequence=known.last_sequence,
+            **{field: getattr(known, field) for field in _OF_STATE},
             first_time=to_datetime(known.first_time) if known.first_time > 0 else None,
             last_time=to_datetime(known.last_time) if known.last_time > 0 else None,
-            messages=known.messages,
-            bytes=known.bytes,
             rate=rate,
-            storage=known.storage,
-            replicas=known.replicas,
-            persist_mode=known.persist_mode,
-            duplicate_window=known.duplicate_window,
             outlasts=self._retry_timeout < known.id_lifetime,
-            max_age=known.max_age,
             warnings=tuple(warnings),
             abilities=abilities,
         )

@@ -392,8 +392,5 @@ def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used
 def _delete_at_close(connection: Connection, keeping: _Keeping) -> None:
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
-        subjects = [
-            f"{key.prefix}.{Api.CONSUMER_DELETE.about(key.stream, kept.name)}"
-            for key, kept in keeping.consumers.items()
-        ]
-        connection.at_close(subjects)
+        deletion, kept = Api.CONSUMER_DELETE.about, keeping.consumers
+        connection.at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])

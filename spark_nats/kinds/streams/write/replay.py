@@ -136,10 +136,8 @@ class ExactlyOnce(Deduplication):
                     fence.rely_on_memory(mark, doubt)
             return mark, None
         if mark.end.created != stream.created and lease.ask(history_of, mark.end, stream) is Judgement.RECREATED:
-            old = conditions.TARGET_CHANGED(
-                task=task.name, old=stream.name, created=mark.end.created, stream=stream.name
-            )
-            logger.warning(old.with_code)
+            name, created = stream.name, mark.end.created
+            logger.warning(conditions.TARGET_CHANGED(task=task.name, old=name, created=created, stream=name).with_code)
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
@@ -223,17 +221,16 @@ class ExactlyOnce(Deduplication):
         end = mark.end if mark.end.time is not None else mark.end._replace(time=before)
         since = max(0, min(first_new(js, end, stream), end.last) - 1)
         if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost
-            logger.warning(
-                conditions.TARGET_LOST_MESSAGES(
-                    stream=stream.name,
-                    messages=end.last - since,
-                    last=end.last,
-                    stored=_stored_at(mark.end),
-                    task=self._task.whole,
-                    kept=since,
-                    others=self._task.others,
-                ).with_code
+            lost = conditions.TARGET_LOST_MESSAGES(
+                stream=stream.name,
+                messages=end.last - since,
+                last=end.last,
+                stored=_stored_at(mark.end),
+                task=self._task.whole,
+                kept=since,
+                others=self._task.others,
             )
+            logger.warning(lost.with_code)
         is_there = since >= stream.first_sequence
         there = next_message(js, stream.name, since, (">",), with_headers=False) if is_there else None
         stored = there.time if there is not None and there.sequence == since else None
@@ -352,16 +349,15 @@ def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, mark: StartM
     if mark.end.last > stream.last_sequence:
         stream = believed(js, stream, Trust.BEYOND_DOUBT)
     if mark.end.last > stream.last_sequence:
-        logger.warning(
-            conditions.TARGET_LOST_END(
-                stream=stream.name,
-                last=mark.end.last,
-                stored=_stored_at(mark.end),
-                task=task.whole if batch is None else f"micro-batch {batch}",
-                now=stream.last_sequence,
-                others=task.others,
-            ).with_code
+        lost = conditions.TARGET_LOST_END(
+            stream=stream.name,
+            last=mark.end.last,
+            stored=_stored_at(mark.end),
+            task=task.whole if batch is None else f"micro-batch {batch}",
+            now=stream.last_sequence,
+            others=task.others,
         )
+        logger.warning(lost.with_code)
     return stream
 
 

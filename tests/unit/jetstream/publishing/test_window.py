@@ -43,9 +43,9 @@ def test_it_doubles_while_the_server_takes_all_and_grows_slowly_once_it_has_not(
 
 def test_pauses_double_until_a_row_is_stored() -> None:
     window = Window(100)
-    assert window.is_absence_new
+    assert window.absence.is_new
     pauses = [window.on_unavailable() for _ in range(5)]
     assert pauses == [0.25, 0.5, 1.0, 2.0, 2.0]
-    assert not window.is_absence_new
+    assert not window.absence.is_new
     window.grow(1)
     assert window.on_unavailable() == 0.25

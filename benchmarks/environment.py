@@ -172,7 +172,7 @@ class Server:
             for start in range(0, count, block):
                 rows = slice(0, min(block, count - start))
                 publisher.publish(subjects[rows], payloads[rows])
-            publisher.drain()
+            publisher.wait_for_rows()
 
 
 class CpuMeter:

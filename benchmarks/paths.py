@@ -30,7 +30,7 @@ from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
-from spark_nats.protocol.direct_gets import take_apart
+from spark_nats.protocol.direct_gets import separate_stored_messages
 from spark_nats.protocol.encoder import encode_messages
 from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
 from spark_nats.protocol.messages import Messages
@@ -75,7 +75,7 @@ def delivered_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.R
 
 def gotten_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.RecordBatch:
     """Return all seven columns of what direct gets have brought."""
-    stored, gotten, _ = take_apart(messages)
+    stored, gotten, _ = separate_stored_messages(messages)
     return rows.build(Delivered(stored, gotten), stream)
 
 
@@ -171,7 +171,7 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
         publisher = CorePublisher(environment.lease_of(connection))
         for rows in data.slices(len(subjects), batch):
             publisher.publish(subjects[rows], payloads[rows])
-        publisher.drain()
+        publisher.wait_for_rows()
         return time.perf_counter() - began
 
 
@@ -190,7 +190,7 @@ def publish_stream(
                 given = ids.give(subjects[rows], lines, payloads[rows])
                 headers = wrap_lines(lines, [(MSG_ID, given)])
             publisher.publish(subjects[rows], payloads[rows], headers, None, given)
-        publisher.drain()
+        publisher.wait_for_rows()
         return time.perf_counter() - began
 
 

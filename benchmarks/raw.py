@@ -19,7 +19,7 @@ from spark_nats.client import Connection
 from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
 from spark_nats.jetstream.reading.pulls import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.protocol.api import API_PREFIX, Api
@@ -90,7 +90,7 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
         js = JetStream(ours)
         inbox = f"_INBOX.{secrets.token_hex(8)}"
         began = time.monotonic()
-        consumer = create_consumer(js, stream, start).name
+        consumer = create_ephemeral(js, stream, start).name
         connection.send(b"SUB %b 1\r\n" % inbox.encode())
         count = end - start
         seen = asked = given_up = 0
@@ -109,7 +109,7 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
                     "idle_heartbeat": int(HEARTBEAT * _NANOSECONDS),
                 }
                 body = json.dumps(request).encode()
-                subject = f"{API_PREFIX}.{Api.CONSUMER_NEXT.about(stream, consumer)}"
+                subject = f"{API_PREFIX}.{Api.CONSUMER_NEXT.with_names(stream, consumer)}"
                 connection.send(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox.encode(), len(body), body))
                 asked += wanted
                 continue
@@ -124,7 +124,7 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
             given_up += _given_up(window, len(tail))
             tail = window[-_TAIL:]
         ended = time.monotonic()
-        delete_consumer(js, stream, consumer)
+        send_delete(js, stream, consumer)
     return began, ended
 
 

@@ -21,7 +21,7 @@ from benchmarks.settings import Settings
 from benchmarks.spark import finish
 from spark_nats.client.options import RetryOptions
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumer
+from spark_nats.jetstream.consuming.consumers import create_ephemeral
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
@@ -70,7 +70,7 @@ def _fill(server: Server, stream: str, count: int, size: int) -> None:
         publisher = publisher_to(connection, stream)
         for start in range(0, count, block):
             publisher.publish(*_columns(min(block, count - start), size))
-        publisher.drain()
+        publisher.wait_for_rows()
 
 
 def _reading(settings: Settings, server: Server) -> Facts:
@@ -153,7 +153,7 @@ def _things(settings: Settings, server: Server) -> Facts:
         between = _settled_memory(server)
         js = JetStream(stack.enter_context(connect(server.url)))
         for i in range(consumers):
-            create_consumer(js, stream, i + 1)
+            create_ephemeral(js, stream, i + 1)
         after = _settled_memory(server)
     facts.add("an idle connection", (between - before) / connections * 1000, "kB")
     facts.add("a consumer", (after - between) / consumers * 1000, "kB")

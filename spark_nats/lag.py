@@ -18,12 +18,12 @@ from spark_nats.client.pool import borrow
 from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
-from spark_nats.jetstream.judgement import Judgement, has_only_skipped
-from spark_nats.jetstream.messages import last_sequence, next_message
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, delivers_all, send_delete
+from spark_nats.jetstream.judgement import Judgement, stored_none_since
+from spark_nats.jetstream.messages import last_sequence, message_from
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import first_new, judged, stream_info
+from spark_nats.jetstream.views import ask_and_judge, find_first_new, stream_info
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
@@ -311,7 +311,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         info = stream_info(js, lag.stream)
     except StreamNotFoundError:
         return replace(lag, problem="the stream does not exist any more")
-    found = judged(js, position, info)
+    found = ask_and_judge(js, position, info)
     if found is Judgement.RECREATED:
         problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
@@ -321,20 +321,22 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
     if found is Judgement.REWRITTEN:
-        first = first_new(js, position, info)
+        first = find_first_new(js, position, info)
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
     # It is not known whether the query consumes: as for one that peeks, what another retention removes is no loss.
     replaces = bool(bucket_of(lag.stream) or store_of(lag.stream))
     is_normal = removal_is_normal(info.retention, filters, True, replaces)
-    if position.next < info.first_sequence and not (is_normal or position.earliest or has_only_skipped(position, info)):
+    if position.next < info.first_sequence and not (
+        is_normal or position.earliest or stored_none_since(position, info)
+    ):
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
     if last < first:
         return replace(_until(lag, first, 0), problem=problem)
-    oldest = next_message(js, info.name, first, filters or (">",))
+    oldest = message_from(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
     lag = _until(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag
@@ -349,12 +351,12 @@ def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: t
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):
         count = 0
-        for together in [filters] if finds_all(js, filters) else [(each,) for each in filters]:
+        for together in [filters] if delivers_all(js, filters) else [(each,) for each in filters]:
             try:
-                consumer = create_consumer(js, info.name, first, together, patience=0.0)
+                consumer = create_ephemeral(js, info.name, first, together, patience=0.0)
             except (JetStreamError, PermissionsError):  # too many consumers, or the user may not create one
                 return most
-            delete_consumer(js, info.name, consumer.name)
+            send_delete(js, info.name, consumer.name)
             count += consumer.pending
         return count
     return most

@@ -174,7 +174,7 @@ class MetricsListener(StreamingQueryListener):
         try:
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
-            if self._unknown.first(query.name):
+            if self._unknown.add_if_new(query.name):
                 logger.warning(LAG_UNKNOWN(query=query.name, reason=error).with_code)
             return lag_of_progress(recent)  # as of the last micro-batch
         self._unknown.discard(query.name)

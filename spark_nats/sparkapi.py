@@ -153,7 +153,7 @@ class RememberingReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the end of the next micro-batch."""
         limit = self._reader.getDefaultReadLimit()
-        if isinstance(limit, ReadMaxRows | ReadMaxBytes) and self._said.first():
+        if isinstance(limit, ReadMaxRows | ReadMaxBytes) and self._said.add_if_new():
             if isinstance(limit, ReadMaxRows):
                 option, most = "maxOffsetsPerTrigger", limit.max_rows
             else:

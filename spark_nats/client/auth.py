@@ -38,7 +38,7 @@ class Credentials:
     def __bool__(self) -> bool:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
-    def blank(self, text: str) -> str:
+    def blank_secrets(self, text: str) -> str:
         """Return a text of the server with these secrets blanked, in case the server repeats them.
 
         Short secrets stay, because any text may contain them by chance.
@@ -71,7 +71,7 @@ class Credentials:
 _renewed: dict[Credentials, Credentials] = {}  # the newest of each login whose file has changed
 
 
-def newest(credentials: Credentials) -> Credentials:
+def read_newest(credentials: Credentials) -> Credentials:
     """Return credentials as their file has them now; without a usable file, the newest that this process knows."""
     if credentials.file is not None:
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such file here, or one that is being replaced

@@ -13,38 +13,38 @@ from spark_nats.client.servers import Server
 _announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # the latest, by the options of the connection
 
 
-def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
+def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     """Return the servers to try, with discovery also the announced ones, in random order.
 
-    Servers to :func:`avoid` come after the others, and the ``lost`` one, if any, comes last.
+    Servers to :func:`note_unreachable` come after the others, and the ``lost`` one, if any, comes last.
     """
     servers = list(options.servers)
     named = {(server.host, server.port) for server in servers}
-    servers += [each for each in _known(options) if (each.host, each.port) not in named]
+    servers += [each for each in _announced_servers(options) if (each.host, each.port) not in named]
     clock.shuffle(servers)
-    ages = {each: host_cache.seconds_since(host_cache.unreachable(each.host, each.port)) for each in servers}
+    ages = {each: host_cache.seconds_since(host_cache.unreachable_fact(each.host, each.port)) for each in servers}
     return sorted(servers, key=lambda each: (each == lost, ages[each] < host_cache.UNREACHABLE_FOR))
 
 
-def avoid(server: Server) -> None:
+def note_unreachable(server: Server) -> None:
     """Have all processes of this machine try a server after the others, for the next 30 s."""
-    host_cache.mark(host_cache.unreachable(server.host, server.port))
+    host_cache.set_fact(host_cache.unreachable_fact(server.host, server.port))
 
 
 def note_reached(server: Server) -> None:
     """Note that a server can be reached again."""
-    host_cache.clear(host_cache.unreachable(server.host, server.port))
+    host_cache.clear_fact(host_cache.unreachable_fact(server.host, server.port))
 
 
-def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
+def replace_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
     """Remember the servers announced to a connection with these options, instead of those announced earlier.
 
     All processes of this machine remember them, because each micro-batch has a new Python process on the driver.
     """
-    fact = host_cache.announced_to(options)
+    fact = host_cache.announced_fact(options)
     if _announced.get(options) != servers or host_cache.seconds_since(fact) > host_cache.FACT_TTL / 2:
         _announced[options] = servers
-        host_cache.mark(fact, announced_text(options))
+        host_cache.set_fact(fact, announced_text(options))
 
 
 def announced_text(options: ConnectionOptions) -> str:
@@ -53,7 +53,7 @@ def announced_text(options: ConnectionOptions) -> str:
     The text has no logins, because those are in the options.
     """
     named = options.servers
-    known = [(each.host, each.port, each.tls, each.led_from) for each in _known(options)]
+    known = [(each.host, each.port, each.tls, each.led_from) for each in _announced_servers(options)]
     return json.dumps([(*place, named.index(led_from)) for *place, led_from in known if led_from]) if known else ""
 
 
@@ -63,10 +63,10 @@ def add_announced(options: ConnectionOptions, text: str) -> None:
         _announced[options] = tuple(dict.fromkeys((*_read(options, text), *_announced.get(options, ()))))
 
 
-def _known(options: ConnectionOptions) -> tuple[Server, ...]:
+def _announced_servers(options: ConnectionOptions) -> tuple[Server, ...]:
     if not options.discover:
         return ()
-    return _announced.get(options) or _read(options, host_cache.get_text(host_cache.announced_to(options)))
+    return _announced.get(options) or _read(options, host_cache.get_text(host_cache.announced_fact(options)))
 
 
 def _read(options: ConnectionOptions, text: str) -> tuple[Server, ...]:

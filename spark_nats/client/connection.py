@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 
 from spark_nats import clock
-from spark_nats.client.choosing import avoid, in_order, note_reached
+from spark_nats.client.choosing import note_reached, note_unreachable, servers_to_try
 from spark_nats.client.link import Link
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
@@ -91,7 +91,7 @@ class Connection(Link):
         (self.send_later if later else self.send)(b"".join(lines))
         return subscription
 
-    def limit(self, subscription: Subscription, messages: int) -> None:
+    def unsubscribe_after(self, subscription: Subscription, messages: int) -> None:
         """Have the server end a subscription after a number of messages, counted for each of its subjects.
 
         This is UNSUB with ``max_msgs``; messages that the server has already delivered count too.
@@ -104,7 +104,7 @@ class Connection(Link):
         if known and not self.closed:
             (self.send_later if later else self.send)(b"".join(map(encode_unsub, known)))
 
-    def end_subscription(self, subscription: Subscription) -> list[Messages]:
+    def unsubscribe_and_take(self, subscription: Subscription) -> list[Messages]:
         """End a subscription, wait for what is in flight, and return all its messages that have arrived."""
         self.send(b"".join(map(encode_unsub, subscription.sids)))
         self.flush()  # after the PONG, no message of the subscription can arrive
@@ -120,7 +120,7 @@ class Connection(Link):
         self._receive_until(lambda: subscription.has_pending, deadline)
         return subscription.pop()
 
-    def wait(self, seconds: float) -> None:
+    def receive_for(self, seconds: float) -> None:
         """Wait, and receive messages and answer PING during the wait, so that the server does not disconnect."""
         self._receive_until(lambda: False, clock.monotonic() + seconds)
 
@@ -179,7 +179,7 @@ class Connection(Link):
         deadline = clock.monotonic() + limit
         while open_:
             messages = self.next(self._requests, deadline - clock.monotonic())
-            for inbox, reply in _answers(messages, open_) if messages is not None else ():
+            for inbox, reply in _awaited_answers(messages, open_) if messages is not None else ():
                 subject, tells = open_[inbox]
                 status = None if reply.payload else parse_status(reply.header)
                 if status is None and not (counts := tells(reply.payload)):
@@ -213,7 +213,7 @@ class Connection(Link):
         large = size > min(self.info.max_payload or 2**63 - 1, 2**63 - 1)
         return int(large.argmax()) if large.any() else None
 
-    def at_close(self, subjects: Sequence[str]) -> None:
+    def publish_at_close(self, subjects: Sequence[str]) -> None:
         """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.
 
         The messages are sent only if the connection is still open, and only as far as the socket takes them at once.
@@ -231,7 +231,7 @@ def _any(_: bytes) -> bool:
     return True
 
 
-def _answers(messages: Messages, inboxes: Collection[str]) -> Iterator[tuple[str, Reply]]:
+def _awaited_answers(messages: Messages, inboxes: Collection[str]) -> Iterator[tuple[str, Reply]]:
     """Yield messages to inboxes that are still awaited; others are late answers to requests that were given up."""
     for i in range(len(messages)):
         if (inbox := messages.subject_at(i)) in inboxes:
@@ -242,7 +242,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     """Try ``options.servers`` and, with discovery, the announced ones; return a connection to one that lets us log in.
 
     The order is random, so that the tasks of a query do not all connect to the same server (ADR-40). Servers that this
-    machine has recently found :func:`~spark_nats.client.host_cache.unreachable` are tried after the others. The
+    machine has recently found :func:`~spark_nats.client.host_cache.unreachable_fact` are tried after the others. The
     server to which a connection was just ``lost``, if any, is tried last.
 
     Raises:
@@ -251,7 +251,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
         NatsError: the URL of a server is that of a WebSocket, and a package for it is missing.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
-    servers = in_order(options, lost)
+    servers = servers_to_try(options, lost)
     if options.opening and any(server.path is not None for server in servers):
         options.opening()  # raises the error if a package is missing
     for server in servers:
@@ -261,7 +261,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
             if isinstance(error, AuthorizationError):
                 error = error.with_context(_failure(server, error))  # the answer of a gateway names no server
             else:
-                avoid(server)
+                note_unreachable(server)
             failures.append((server, error))
         else:
             note_reached(server)

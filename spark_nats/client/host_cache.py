@@ -5,28 +5,31 @@ again what another one has found out, such as that a server does not answer. So 
 in small files. The first rows of the table are these facts, each named after the function below that makes it. The
 other rows are what one process keeps in memory, until it ends or for the given seconds.
 
-======================  ========  ======================================================================================
-kept                    seconds   where it is used, and the effect of a missing or wrong entry
-======================  ========  ======================================================================================
-:func:`unreachable`     30        ``choosing``: a server is tried earlier or later than necessary
-:func:`announced_to`    3600      ``choosing``: fewer servers are tried, or some that do not exist, each as long as an
-                                  unreachable server; TLS and the login verify a server, as they verify every server
-:func:`prepared`        60        ``preparing``: the driver prepares a write again; or it does not, and the tasks report
-                                  a problem with the target, because they check everything that their rows depend on
-:func:`feeds_itself`    3600      ``row_warnings``: a warning is repeated, or left out
-:func:`differs`         3600      ``creating``: a warning is repeated, or left out
-:func:`counts`,         3600      ``metrics_channel``: the metrics of written rows are too low, or too high
-:func:`counts_wanted`
-``pool._pool``                    connections, for ``idle_timeout`` seconds: another one is made; a dead one is detected
-                                  by a PING or at its next use, like any lost connection
-``choosing._announced``           as :func:`announced_to`
-``kept._keeping``                 consumers of a connection: another one is made, also if the kept one answers oddly
-``_refused``            600       ``kept`` and ``direct``: a range is read by the other method
-``replay._noted``                 the micro-batch that a task has noted: a wrong one raises the error of an older state
-                                  bucket; without one, the notes and the stream decide, as in a new worker
-``_said``, ``_ahead``,            ``creating``, ``row_warnings`` and ``partitions``: a warning is repeated, or left out
-``_looked``
-======================  ========  ======================================================================================
+============================  =======  =================================================================================
+kept                          seconds  where it is used, and the effect of a missing or wrong entry
+============================  =======  =================================================================================
+:func:`unreachable_fact`      30       ``choosing``: a server is tried earlier or later than necessary
+:func:`announced_fact`        3600     ``choosing``: fewer servers are tried, or some that do not exist, each as long as
+                                       an unreachable server; TLS and the login verify a server, as they verify every
+                                       server
+:func:`prepared_fact`         60       ``preparing``: the driver prepares a write again; or it does not, and the tasks
+                                       report a problem with the target, because they check everything that their rows
+                                       depend on
+:func:`feeds_itself_fact`     3600     ``row_warnings``: a warning is repeated, or left out
+:func:`differs_fact`          3600     ``creating``: a warning is repeated, or left out
+:func:`counts_topic`,         3600     ``metrics_channel``: the metrics of written rows are too low, or too high
+:func:`counts_wanted_fact`
+``pool._pool``                         connections, for ``idle_timeout`` seconds: another one is made; a dead one is
+                                       detected by a PING or at its next use, like any lost connection
+``choosing._announced``                as :func:`announced_fact`
+``kept._keeping``                      consumers of a connection: another one is made, also if the kept one answers
+                                       oddly
+``_refused``                  600      ``kept`` and ``direct``: a range is read by the other method
+``replay._noted``                      the micro-batch that a task has noted: a wrong one raises the error of an older
+                                       state bucket; without one, the notes and the stream decide, as in a new worker
+``_said``, ``_ahead``,                 ``creating``, ``row_warnings`` and ``partitions``: a warning is repeated, or left
+``_looked``                            out
+============================  =======  =================================================================================
 
 Rows depend only on the checkpoint, on the partitions of a micro-batch and on the notes in the state bucket.
 
@@ -56,52 +59,52 @@ if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
-FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`mark` removes a fact or a pushed text
+FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`set_fact` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
 
-def unreachable(host: str, port: int) -> Fact:
+def unreachable_fact(host: str, port: int) -> Fact:
     """Return the fact that a server could not be reached or used, or is shutting down."""
     return Fact(f"unreachable: {host}:{port}")
 
 
-def announced_to(options: ConnectionOptions) -> Fact:
+def announced_fact(options: ConnectionOptions) -> Fact:
     """Return the fact that servers were announced to a connection with these options; its text lists them."""
     return Fact(f"announced: {astuple(options)}")
 
 
-def prepared(query: str) -> Fact:
+def prepared_fact(query: str) -> Fact:
     """Return the fact that this Spark session has prepared the writes of a query."""
     return Fact(f"{parent_process()}: prepared {query}")
 
 
-def feeds_itself(query: str, stream: str) -> Fact:
+def feeds_itself_fact(query: str, stream: str) -> Fact:
     """Return the fact that a query reads its own rows from a stream."""
     return Fact(f"{query} feeds itself by {stream}")
 
 
-def differs(stream: str, fields: str) -> Fact:
+def differs_fact(stream: str, fields: str) -> Fact:
     """Return the fact that this Spark session has warned of differences in fields of a stream's configuration."""
     return Fact(f"{parent_process()}: {stream} differs in {fields}")
 
 
-def counts(run: str) -> Fact:
+def counts_topic(run: str) -> Fact:
     """Return the topic of the counts of a query run; its pushed texts have the counts."""
     return Fact(f"counts of run {run}")
 
 
-def counts_wanted(run: str) -> Fact:
-    """Return the fact that a listener wants the :func:`counts` of a query run."""
-    return Fact(f"somebody listens to {counts(run)}")
+def counts_wanted_fact(run: str) -> Fact:
+    """Return the fact that a listener wants the :func:`counts_topic` of a query run."""
+    return Fact(f"somebody listens to {counts_topic(run)}")
 
 
-def mark(fact: Fact, text: str = "") -> None:
+def set_fact(fact: Fact, text: str = "") -> None:
     """Remember a fact as of now, with a text that replaces the earlier text."""
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
-        with _directory() as directory:
+        with _open_private_directory() as directory:
             name, now = _name(fact, directory), clock.time_ns()
             _write(name, text, directory)
             os.utime(name, ns=(now, now), dir_fd=directory)  # by this clock, which may differ from the file system's
@@ -111,20 +114,20 @@ def mark(fact: Fact, text: str = "") -> None:
 def get_text(fact: Fact) -> str:
     """Return the text that was remembered with a fact within the last :data:`FACT_TTL` seconds; else an empty one."""
     if seconds_since(fact) < FACT_TTL:
-        with contextlib.suppress(OSError), _directory() as directory:
+        with contextlib.suppress(OSError), _open_private_directory() as directory:
             return _read(_name(fact, directory), directory).decode()
     return ""
 
 
-def clear(fact: Fact) -> None:
+def clear_fact(fact: Fact) -> None:
     """Forget a fact."""
-    with contextlib.suppress(OSError), _directory() as directory:
+    with contextlib.suppress(OSError), _open_private_directory() as directory:
         os.unlink(_name(fact, directory), dir_fd=directory)
 
 
 def seconds_since(fact: Fact) -> float:
     """Return how many seconds ago a fact was last remembered; infinite when never or in the future."""
-    with contextlib.suppress(OSError), _directory() as directory:
+    with contextlib.suppress(OSError), _open_private_directory() as directory:
         found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
         passed = (clock.time_ns() - found.st_mtime_ns) / 1e9
         if passed >= 0:  # else the clock was set back
@@ -132,7 +135,7 @@ def seconds_since(fact: Fact) -> float:
     return math.inf
 
 
-def at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
+def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
     """Run an action, unless a process of this machine has run it with success in the last ``seconds``.
 
     Args:
@@ -143,14 +146,14 @@ def at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float =
     passed = seconds_since(fact)
     if passed < seconds:
         return
-    clear(fact)  # first, so that a failed action runs again
+    clear_fact(fact)  # first, so that a failed action runs again
     action(passed < math.inf)
-    mark(fact)
+    set_fact(fact)
 
 
 def push(topic: Fact, text: str) -> None:
     """Leave a text about a topic for the process that next calls :func:`pop_all`, within :data:`FACT_TTL` seconds."""
-    with contextlib.suppress(OSError), _directory() as directory:
+    with contextlib.suppress(OSError), _open_private_directory() as directory:
         name = f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}"
         _write(name, text, directory)
 
@@ -158,7 +161,7 @@ def push(topic: Fact, text: str) -> None:
 def pop_all(topic: Fact) -> list[str]:
     """Return and remove the texts about a topic, oldest first; each text goes to one caller."""
     found: list[str] = []
-    with contextlib.suppress(OSError), _directory() as directory:
+    with contextlib.suppress(OSError), _open_private_directory() as directory:
         prefix = f"{_name(topic, directory)}."
         with os.scandir(directory) as files:
             names = sorted(file.name for file in files if file.name.startswith(prefix))
@@ -187,7 +190,7 @@ def _path() -> Path:
 
 
 @contextlib.contextmanager
-def _directory() -> Iterator[int]:
+def _open_private_directory() -> Iterator[int]:
     """Open the directory, so that a later replacement has no effect; raise OSError if others can access it."""
     directory = os.open(_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -200,7 +203,7 @@ def _directory() -> Iterator[int]:
 
 
 def _name(fact: Fact, directory: int) -> str:
-    return hmac.digest(_key(directory), fact.encode(), "sha256").hex()
+    return hmac.digest(_read_or_create_key(directory), fact.encode(), "sha256").hex()
 
 
 def _read(name: str, directory: int) -> bytes:
@@ -210,10 +213,10 @@ def _read(name: str, directory: int) -> bytes:
 
 def _write(name: str, text: str, directory: int) -> None:
     """Write a text to a file, which appears or changes atomically."""
-    os.rename(_draft(name, text.encode(), directory), name, src_dir_fd=directory, dst_dir_fd=directory)
+    os.rename(_write_draft(name, text.encode(), directory), name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _draft(name: str, data: bytes, directory: int) -> str:
+def _write_draft(name: str, data: bytes, directory: int) -> str:
     """Write bytes to a new file, and return its name."""
     draft = f"draft.{clock.token(8)}.{name}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
@@ -221,12 +224,12 @@ def _draft(name: str, data: bytes, directory: int) -> str:
     return draft
 
 
-def _key(directory: int) -> bytes:
+def _read_or_create_key(directory: int) -> bytes:
     """Return the key; the first process creates it atomically."""
     try:
         return _read(_KEY, directory)
     except FileNotFoundError:
-        draft = _draft(_KEY, secrets.token_bytes(32), directory)
+        draft = _write_draft(_KEY, secrets.token_bytes(32), directory)
         try:
             with contextlib.suppress(FileExistsError):
                 os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)

@@ -2,7 +2,8 @@
 
 There is no thread. A call that waits for something (an answer, a PONG, messages, room to send) receives all bytes that
 arrive during the wait, answers PING, keeps INFO, and delivers messages to their subscriptions. The call that receives
-an ``-ERR`` raises it; only :meth:`Link.check` leaves it to the next send or wait, unless the connection is closed.
+an ``-ERR`` raises it; only :meth:`Link.receive_and_queue_ping` leaves it to the next send or wait, unless the
+connection is closed.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spark_nats import clock
-from spark_nats.client.auth import newest
-from spark_nats.client.choosing import avoid, keep_announced
+from spark_nats.client.auth import read_newest
+from spark_nats.client.choosing import note_unreachable, replace_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
-from spark_nats.client.tls import TlsLayer, check_certificate_taken, context_of
+from spark_nats.client.tls import TlsLayer, check_certificate_accepted, context_of
 from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions import client as conditions
@@ -55,7 +56,7 @@ class Link:
         self.server = server
         self.options = options
         self._opening = options.opening() if options.opening and server.path is not None else None
-        self._credentials = newest(server.credentials or options.credentials)
+        self._credentials = read_newest(server.credentials or options.credentials)
         self.closed = False
         self._logged_in = False
         self.lame_duck = False
@@ -103,7 +104,7 @@ class Link:
             self._note_announced()
         echo, encrypted = self.options.echo, self._transport.encrypted
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
-        mark = self._session.log_in(self._credentials.apply(hello, self.info))
+        mark = self._session.queue_login(self._credentials.apply(hello, self.info))
         if not self._wait_for(mark, deadline):
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
         self._logged_in = True
@@ -132,14 +133,14 @@ class Link:
         name = tls.server_name or self.server.certificate_name
         context = context_of(tls)
         try:
-            self._transport.start(TlsLayer(context, name), deadline, encrypts=True)
+            self._transport.add_layer(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
             raise NatsTimeoutError(conditions.TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
             said = conditions.CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
             raise NatsConnectionError(said) from None
         except OSError as error:
-            check_certificate_taken(error, self.server)
+            check_certificate_accepted(error, self.server)
             topics = [Topic.TLS_FIRST] if tls.handshake_first else [self._opening.topic] if self._opening else []
             # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
             transient = Transient.ONCE_ESTABLISHED if topics else Transient.ALWAYS
@@ -159,16 +160,16 @@ class Link:
         if not self.options.discover:
             return
         urls = self.info.connect_urls[:_MAX_ANNOUNCED]
-        found = tuple(server for url in urls if (server := self.server.announced(url, self._transport.encrypted)))
+        found = tuple(server for url in urls if (server := self.server.parse_announced(url, self._transport.encrypted)))
         if found:
-            keep_announced(self.options, found)
+            replace_announced(self.options, found)
 
     # Sending and waiting
 
     def send_later(self, frames: bytes) -> None:
         """Queue encoded protocol lines, which go out with the next send or wait."""
         self._check_open()
-        self._session.send(frames)
+        self._session.queue(frames)
 
     def send(self, frames: bytes | pa.Buffer) -> None:
         """Send encoded protocol lines.
@@ -179,7 +180,7 @@ class Link:
             NatsTimeoutError: the server took no bytes for ``request_timeout`` seconds.
         """
         self._check_open()
-        self._session.send(frames)
+        self._session.queue(frames)
         self._send_due(clock.monotonic() + self.options.request_timeout)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -189,38 +190,38 @@ class Link:
         """
         limit = self.options.request_timeout if timeout is None else timeout
         self._check_open()
-        if not self._wait_for(self._session.mark(), clock.monotonic() + limit):
+        if not self._wait_for(self._session.queue_ping(), clock.monotonic() + limit):
             raise NatsTimeoutError(conditions.PING_TIMEOUT(server=self.server, timeout=limit))
 
-    def check(self) -> None:
+    def receive_and_queue_ping(self) -> None:
         """Send a PING with the next bytes; without a PONG within ``connect_timeout``, the connection is lost.
 
         Bytes that have already arrived are received first, which detects that the server has closed the connection.
         """
         self._check_open()
         if self._transport.wait(clock.monotonic()):
-            self._take_in()
-        self._check = self._session.mark(), clock.monotonic() + self.options.connect_timeout
+            self._receive_and_deliver()
+        self._check = self._session.queue_ping(), clock.monotonic() + self.options.connect_timeout
 
-    def mark(self) -> int:
-        """Send a PING as a mark; when :attr:`passed` reaches the mark, the server has processed all earlier bytes."""
+    def send_ping(self) -> int:
+        """Send a PING, return its number; once :attr:`last_pong` reaches it, the server has read all before it."""
         self._check_open()
-        mark = self._session.mark()
+        mark = self._session.queue_ping()
         self._send_due(clock.monotonic() + self.options.request_timeout)
         return mark
 
     @property
-    def passed(self) -> int:
+    def last_pong(self) -> int:
         """The last mark that the server has reached before it reported any error."""
         return self._session.passed
 
     def close(self) -> None:
         """Close the connection; safe to call again."""
         if self._last_words and not self.closed:
-            self._session.send(self._last_words)
+            self._session.queue(self._last_words)
             with contextlib.suppress(OSError):  # sent as far as the socket takes them at once
                 while (due := self._session.due()) and (sent := self._transport.send(due)):
-                    self._session.sent(sent)
+                    self._session.remove_sent(sent)
         self.closed = True
         self._transport.close()
 
@@ -248,18 +249,18 @@ class Link:
             now = clock.monotonic()
             if now >= self._check[1]:
                 self.close()
-                avoid(self.server)
+                note_unreachable(self.server)
                 said = conditions.PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout)
                 raise NatsConnectionError(said)
             if now >= deadline:
                 return False
-            if not self._session.check_silence(now):
+            if not self._session.ping_if_silent(now):
                 self.close()
                 interval = self.options.ping_interval
                 said = conditions.SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=interval)
                 raise NatsConnectionError(said)
             self._send_due(now + self.options.request_timeout)
-        self._take_in()
+        self._receive_and_deliver()
         if self._session.has_reached(self._check[0]):
             self._check = 0, math.inf
         self._send_due(clock.monotonic() + self.options.request_timeout)
@@ -276,16 +277,16 @@ class Link:
                 try:
                     sent = self._transport.send(due)
                 except OSError as error:
-                    raise self._lost(error) from None
+                    raise self._close_and_explain(error) from None
                 if sent:
-                    self._session.sent(sent)
+                    self._session.remove_sent(sent)
                     deadline = max(deadline, clock.monotonic() + self.options.request_timeout)
                 elif clock.monotonic() >= deadline or not self._transport.wait(deadline, or_writable=True):
                     self.close()
                     timeout = self.options.request_timeout
                     raise NatsTimeoutError(conditions.SEND_TIMEOUT(server=self.server, timeout=timeout, bytes=len(due)))
                 else:
-                    self._take_in()
+                    self._receive_and_deliver()
         except NatsError:
             raise
         except BaseException:
@@ -296,7 +297,7 @@ class Link:
             problem, self._problem = self._problem, None
             raise problem
 
-    def _take_in(self) -> None:
+    def _receive_and_deliver(self) -> None:
         """Receive the available bytes, and deliver messages to their subscriptions.
 
         Raises errors that close the connection; other server errors are kept in ``_problem``.
@@ -305,7 +306,7 @@ class Link:
             data = self._transport.receive()
         except OSError as error:
             self.close()
-            check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
+            check_certificate_accepted(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
             broke = conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
             raise NatsConnectionError(broke) from None
         if data is None:
@@ -334,12 +335,12 @@ class Link:
         if event.ldm and not self.lame_duck:
             logger.warning(conditions.LAME_DUCK(server=self.server).with_code)
             self.lame_duck = True  # for good, because a later INFO may not repeat it
-            avoid(self.server)
+            note_unreachable(self.server)
         if self._tls_decided:
             self._note_announced()
 
     def _server_error(self, error: ErrorReceived) -> NatsError:
-        shown = self._credentials.blank(error.text)
+        shown = self._credentials.blank_secrets(error.text)
         match error.kind:
             case ErrorKind.PERMISSIONS:
                 return PermissionsError(conditions.PERMISSION_MISSING(server=self.server, reason=shown), shown)
@@ -351,13 +352,13 @@ class Link:
             transient = Transient.ONCE_ESTABLISHED
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
-    def _lost(self, error: OSError) -> NatsError:
+    def _close_and_explain(self, error: OSError) -> NatsError:
         """Return the error for a failed send; the server often reports the reason before it closes the connection."""
         found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout
         try:
             while clock.monotonic() < until and self._transport.wait(clock.monotonic() + _REASON_WAIT):
-                self._take_in()
+                self._receive_and_deliver()
         except NatsError as reason:
             if not isinstance(reason, NatsConnectionError) or isinstance(reason, AuthorizationError):
                 found = reason

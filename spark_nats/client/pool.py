@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.choosing import avoid
+from spark_nats.client.choosing import note_unreachable
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
@@ -44,8 +44,8 @@ class _Pool:
     def lend(self, options: ConnectionOptions, waits: bool) -> Connection | None:
         """Return an idle connection whose server is not known to be shutting down; None when there is none.
 
-        ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.check` only sends it, and a later wait for
-        bytes detects that the answer is missing.
+        ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.receive_and_queue_ping` only sends it, and a
+        later wait for bytes detects that the answer is missing.
         """
         while True:
             with self._changed:
@@ -57,18 +57,18 @@ class _Pool:
                 if waits:
                     connection.flush(options.connect_timeout)
                 else:
-                    connection.check()
+                    connection.receive_and_queue_ping()
             except NatsError as error:
                 connection.close()
                 if not isinstance(error, AuthorizationError):  # a login that has ended says nothing about the server
-                    avoid(connection.server)
-                self.forget(connection.server)
+                    note_unreachable(connection.server)
+                self.close_idle_to(connection.server)
                 continue
             if not connection.lame_duck:
                 return connection
             connection.close()
 
-    def forget(self, server: Server) -> None:
+    def close_idle_to(self, server: Server) -> None:
         """Close the idle connections to a server after one was lost, because each would cost the same timeout."""
         with self._changed:
             self._close(lambda _, connection: connection.server == server)
@@ -86,10 +86,10 @@ class _Pool:
                 if until < self._wakes:
                     self._changed.notify()
             else:
-                self._closer = threading.Thread(target=self._close_idle, name="nats-idle-closer", daemon=True)
+                self._closer = threading.Thread(target=self._run_idle_closer, name="nats-idle-closer", daemon=True)
                 self._closer.start()
 
-    def _close_idle(self) -> None:
+    def _run_idle_closer(self) -> None:
         with self._changed:
             while self._idle:
                 now = clock.monotonic()
@@ -109,13 +109,13 @@ class _Pool:
 _pool = _Pool()
 
 
-def _start_empty() -> None:
+def _replace_pool_after_fork() -> None:
     """Start with an empty pool in a forked process, which must not use the connections of its parent."""
     global _pool
     _pool = _Pool()
 
 
-os.register_at_fork(after_in_child=_start_empty)
+os.register_at_fork(after_in_child=_replace_pool_after_fork)
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
     _pool.give_back(connection)
 
 
-def take(options: ConnectionOptions) -> Connection:
+def take_or_connect(options: ConnectionOptions) -> Connection:
     """Return an idle connection, or a new one when there is none; the caller closes it."""
     return _pool.lend(options, waits=False) or connect(options)
 
@@ -165,30 +165,30 @@ class Lease:
         self._waits = waits
         self.retries = retries
         self.reconnects = 0
-        self.connection = connection or self._connect(None)
+        self.connection = connection or self._connect_with_retries(None)
 
-    def renew(self, error: NatsError) -> Connection:
+    def reconnect_or_raise(self, error: NatsError) -> Connection:
         """Close the connection because of an error, wait, and return another one, if possible to another server.
 
         When the server is shutting down (lame duck mode), there is no wait and no failure is counted. The error, or
         the last attempt's, is raised when it cannot pass or has not passed within the timeout.
         """
         if self.connection.lame_duck and error.may_pass(established=False):
-            return self.move()
+            return self.leave_server()
         self.connection.close()
-        _pool.forget(self.connection.server)
-        self.retries.failed(error)
-        self.connection = self._connect(self.connection.server)
+        _pool.close_idle_to(self.connection.server)
+        self.retries.wait_or_raise(error)
+        self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
 
-    def move(self) -> Connection:
+    def leave_server(self) -> Connection:
         """Replace a connection whose server is shutting down by a connection to another server."""
-        avoid(self.connection.server)
+        note_unreachable(self.connection.server)
         self.connection.close()
-        self.connection = self._connect(self.connection.server)
+        self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
 
-    def ask(self, question: Callable[[Connection], Result]) -> Result:
+    def ask_with_retries(self, question: Callable[[Connection], Result]) -> Result:
         """Return the answer to a question; ask again while its error may pass, else raise the error.
 
         After an error of the JetStream API, unless JetStream is unavailable, the retry uses the same connection.
@@ -198,14 +198,14 @@ class Lease:
                 answer = question(self.connection)
             except NatsError as error:
                 if isinstance(error, JetStreamError) and not isinstance(error, JetStreamUnavailableError):
-                    self.retries.failed(error)
+                    self.retries.wait_or_raise(error)
                 else:
-                    self.renew(error)
+                    self.reconnect_or_raise(error)
             else:
-                self.succeeded()
+                self.note_success()
                 return answer
 
-    def read(self, reading: Callable[[Connection], Iterator[Result]]) -> Iterator[Result]:
+    def read_with_retries(self, reading: Callable[[Connection], Iterator[Result]]) -> Iterator[Result]:
         """Yield the results of a read; when the connection is lost, call ``reading`` again with another one.
 
         ``reading`` must resume where it was. An error that cannot pass, or has not passed in time, is raised.
@@ -215,13 +215,13 @@ class Lease:
                 yield from reading(self.connection)
                 return
             except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                self.renew(error)
+                self.reconnect_or_raise(error)
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Record that the connection has delivered a result."""
-        self.retries.succeeded()
+        self.retries.note_success()
 
-    def _connect(self, lost: Server | None) -> Connection:
+    def _connect_with_retries(self, lost: Server | None) -> Connection:
         again = lost is not None
         while True:
             try:
@@ -232,7 +232,7 @@ class Lease:
                 self.reconnects += again
                 return connection
             except NatsError as error:
-                self.retries.failed(error)
+                self.retries.wait_or_raise(error)
                 again = True
 
 

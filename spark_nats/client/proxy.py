@@ -14,7 +14,7 @@ from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
-from spark_nats.client.servers import Server, address_of, without_secrets
+from spark_nats.client.servers import Server, find_ip_address, without_secrets
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
@@ -74,7 +74,7 @@ def parse_proxy(url: str) -> Proxy:
     return Proxy(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, user, password)
 
 
-def proxy_of_environment(server: Server) -> Proxy | None:
+def websocket_proxy_of_environment(server: Server) -> Proxy | None:
     """Return the proxy that the environment sets for a WebSocket; None when it sets none.
 
     ``HTTP_PROXY`` is for ``ws://``, ``HTTPS_PROXY`` for ``wss://``, ``ALL_PROXY`` for both when these are not set;
@@ -99,7 +99,7 @@ def proxy_of_environment(server: Server) -> Proxy | None:
 
 
 def _is_loopback(host: str) -> bool:
-    address = address_of(host)
+    address = find_ip_address(host)
     return address.is_loopback if address else host == "localhost"
 
 
@@ -115,12 +115,12 @@ class ByProxy:
         Raises:
             NatsError: the proxy refuses, cannot be reached, or has not connected by the deadline.
         """
-        proxy, transport = self.proxy or proxy_of_environment(server), None
+        proxy, transport = self.proxy or websocket_proxy_of_environment(server), None
         if proxy is None:
             return None
         try:
             transport = Transport.open(proxy.host, proxy.port, deadline)
-            transport.start(ProxyLayer(proxy, server), deadline)
+            transport.add_layer(ProxyLayer(proxy, server), deadline)
             return transport
         except OSError as error:
             if transport:
@@ -143,7 +143,7 @@ class ProxyLayer(Layer):
         self._outgoing: list[bytes] = []
         self._steps = self._by_http() if proxy.scheme == "http" else self._by_socks()
 
-    def shake_hands(self) -> bool:
+    def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done.
 
         Raises:
@@ -177,33 +177,33 @@ class ProxyLayer(Layer):
             raise self._failed(f"it takes no user or password of more than {_MAX_FIELD_BYTES} bytes")
         ways = [_WITHOUT_LOGIN, *([_WITH_PASSWORD] if user else [])]
         self._outgoing.append(bytes([_SOCKS, len(ways), *ways]))
-        version, way = yield from self._take(2)
+        version, way = yield from self._take_bytes(2)
         if version != _SOCKS:
             raise self._failed("its answer is not SOCKS5")
         if way not in ways:
             raise self._refused("it wants another login" if user else "it wants a login", final=True)
         if way == _WITH_PASSWORD:
             self._outgoing += [bytes([_PASSWORD_VERSION, len(user)]), user, bytes([len(password)]), password]
-            _, status = yield from self._take(2)
+            _, status = yield from self._take_bytes(2)
             if status:
                 raise self._refused("user and password are wrong", final=True)
         self._outgoing.append(bytes([_SOCKS, _CONNECT, 0]) + self._address() + self._server.port.to_bytes(2, "big"))
-        version, status, _, kind = yield from self._take(4)
+        version, status, _, kind = yield from self._take_bytes(4)
         if version != _SOCKS:
             raise self._failed("its answer is not SOCKS5")
         if status:
             raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
-        size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take(1))[0]
-        yield from self._take(size + 2)
+        size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take_bytes(1))[0]
+        yield from self._take_bytes(size + 2)
 
     def _address(self) -> bytes:
         """Return the encoded address of the server, or its name, which the proxy then looks up."""
-        if address := address_of(self._server.host):
+        if address := find_ip_address(self._server.host):
             return bytes([_BY_IPV4 if address.version == 4 else _BY_IPV6]) + address.packed
         name = self._server.host.encode("idna")
         return bytes([_BY_NAME, len(name)]) + name
 
-    def _take(self, size: int) -> Generator[bool, None, bytes]:
+    def _take_bytes(self, size: int) -> Generator[bool, None, bytes]:
         while len(self._arrived) < size:
             yield from self._more()
         taken, self._arrived = self._arrived[:size], self._arrived[size:]
@@ -239,7 +239,7 @@ class ProxyLayer(Layer):
         """Queue bytes unchanged."""
         self._outgoing.append(bytes(data))
 
-    def to_send(self) -> bytes:
+    def take_due(self) -> bytes:
         """Return the bytes that are due to be sent."""
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)

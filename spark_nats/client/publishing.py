@@ -70,7 +70,7 @@ class CorePublisher:
     @property
     def confirmed(self) -> int:
         """The number of rows that the server is known to have processed."""
-        passed = self._lease.connection.passed
+        passed = self._lease.connection.last_pong
         while self._parts and (mark := self._parts[0].mark) is not None and mark <= passed:
             self._confirmed += len(self._parts.popleft().subjects)
         return self._confirmed
@@ -86,26 +86,26 @@ class CorePublisher:
     ) -> None:
         """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` and ``conditional`` have no effect here.
 
-        Without rows, do what :meth:`drain` does.
+        Without rows, do what :meth:`wait_for_rows` does.
         """
         if not len(subjects):
-            self.drain()  # also answers a PING that the server may have sent
+            self.wait_for_rows()  # also answers a PING that the server may have sent
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
             if self._lease.connection.lame_duck:
-                self.drain()
-                self._lease.move()
+                self.wait_for_rows()
+                self._lease.leave_server()
             if len(self._parts) >= _MAX_PARTS:
-                self.drain()
+                self.wait_for_rows()
             self._parts.append(rows)
             self._keep_trying(self._send)
 
-    def drain(self) -> None:
+    def wait_for_rows(self) -> None:
         """Wait until the server has processed every row."""
         self._keep_trying(self._flush)
 
-    finish = drain
+    finish = wait_for_rows
 
     def _send(self) -> None:
         """Send the parts that were not sent over the present connection."""
@@ -113,7 +113,7 @@ class CorePublisher:
         for i, part in enumerate(self._parts):
             if part.mark is None:
                 connection.publish_columns(*part[1:])
-                self._parts[i] = part._replace(mark=connection.mark())
+                self._parts[i] = part._replace(mark=connection.send_ping())
         self._note_progress()
 
     def _flush(self) -> None:
@@ -124,7 +124,7 @@ class CorePublisher:
     def _note_progress(self) -> None:
         before = self._confirmed
         if self.confirmed > before:
-            self._lease.succeeded()
+            self._lease.note_success()
             if self._on_processed is not None:
                 self._on_processed()
 
@@ -135,11 +135,11 @@ class CorePublisher:
                 work()
                 return
             except NatsError as error:
-                failed = self._failed(error)
+                failed = self._with_row_counts(error)
                 try:
-                    self._lease.renew(error)
+                    self._lease.reconnect_or_raise(error)
                 except NatsError as lasting:
-                    raise (failed if lasting is error else self._failed(lasting)) from None
+                    raise (failed if lasting is error else self._with_row_counts(lasting)) from None
                 self._parts = deque(part._replace(mark=None) for part in self._parts)
                 self._check_sizes()
 
@@ -149,10 +149,10 @@ class CorePublisher:
         for part in self._parts:
             if (row := connection.find_too_large(part.payloads, part.headers)) is not None:
                 said = ROW_TOO_LARGE(row=first + row, most=connection.info.max_payload)
-                raise self._failed(InvalidRowError(said).about(Topic.ROW)) from None
+                raise self._with_row_counts(InvalidRowError(said).about(Topic.ROW)) from None
             first += len(part.subjects)
 
-    def _failed(self, error: NatsError) -> NatsError:
+    def _with_row_counts(self, error: NatsError) -> NatsError:
         confirmed = self.confirmed
         sent = confirmed + sum(len(part.subjects) for part in self._parts)
         return error.with_context(

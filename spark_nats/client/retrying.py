@@ -63,7 +63,7 @@ class Retries:
         self._waits: Counter[type[NatsError]] = Counter()  # by kind of failure
         self._refusals: set[str] = set()
 
-    def failed(self, error: NatsError) -> None:
+    def wait_or_raise(self, error: NatsError) -> None:
         """Wait before the next attempt, or raise the error.
 
         The error is raised when it cannot pass, when the same server refuses the credentials a second time, or when the
@@ -89,9 +89,9 @@ class Retries:
             raise error.with_context(f"{error}; tried for {self.timeout:g} s") from None
         if attempts is not None and self._attempts >= attempts:
             raise error.with_context(f"{error}; tried again {attempts} times") from None
-        self._sleep(min(left, self._wait_after(error)))
+        self._sleep(min(left, self._count_and_choose_wait(error)))
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Note that an attempt has succeeded; the next failure starts a new count."""
         self._established = True
         if self._began is not None:
@@ -100,26 +100,26 @@ class Retries:
             self._began = None
             self._refusals.clear()
 
-    def _wait_after(self, error: NatsError) -> float:
+    def _count_and_choose_wait(self, error: NatsError) -> float:
         if isinstance(error, JetStreamError):
-            wait = min(_LEADERLESS_WAIT * self._doubled(JetStreamError), MAX_WAIT)
+            wait = min(_LEADERLESS_WAIT * self._count_and_double(JetStreamError), MAX_WAIT)
             return wait * clock.uniform(0.75, 1.0)
         self._attempts += 1
         at_once, self._at_once = self._at_once, False
-        if at_once and was_connected(error):
+        if at_once and is_lost_connection(error):
             return 0.0
-        times = self._doubled(NatsTimeoutError if isinstance(error, NatsTimeoutError) else NatsConnectionError)
+        times = self._count_and_double(NatsTimeoutError if isinstance(error, NatsTimeoutError) else NatsConnectionError)
         wait = min(self._options.wait * times, max(MAX_WAIT, self._options.wait))
         return wait + clock.uniform(0.0, min(self._options.jitter * times, wait))
 
-    def _doubled(self, kind: type[NatsError]) -> float:
+    def _count_and_double(self, kind: type[NatsError]) -> float:
         """Return the factor by which the next wait after such a failure exceeds the first one."""
         doublings = min(self._waits[kind], _MAX_DOUBLINGS)
         self._waits[kind] += 1
         return 2.0**doublings
 
 
-def was_connected(error: NatsError) -> bool:
+def is_lost_connection(error: NatsError) -> bool:
     """Return whether an error is a lost connection, not a failed attempt to connect or an overload of the server."""
     if isinstance(error, ServerError):
         return not error_kind(error.text).needs_backoff
@@ -143,7 +143,7 @@ def retrying(
     what: str,
     *,
     established: bool,
-    after: Callable[[NatsError], bool] = lambda _: True,
+    retry_if: Callable[[NatsError], bool] = lambda _: True,
 ) -> Result:
     """Return the result of an action, retried by :class:`Retries`, where the other arguments are described.
 
@@ -155,11 +155,11 @@ def retrying(
         try:
             result = action()
         except NatsError as error:
-            if not after(error):
+            if not retry_if(error):
                 raise
-            retries.failed(error)
+            retries.wait_or_raise(error)
         else:
-            retries.succeeded()
+            retries.note_success()
             return result
 
 
@@ -191,7 +191,7 @@ class Backoff:
         """Start again with the first wait."""
         self.upcoming = self.first
 
-    def next(self) -> float:
+    def next_wait(self) -> float:
         """Return the seconds to wait now."""
         wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.maximum)
         return wait if self.fixed_share == 1.0 else clock.uniform(self.fixed_share * wait, wait)

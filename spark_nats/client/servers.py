@@ -40,11 +40,11 @@ class Server:
         A server that was announced by its IP address takes the name of the named server, if that has one, as in
         nats.go, because certificates are rarely for addresses.
         """
-        if self.led_from and address_of(self.host) and not address_of(self.led_from.host):
+        if self.led_from and find_ip_address(self.host) and not find_ip_address(self.led_from.host):
             return self.led_from.host
         return self.host
 
-    def announced(self, url: str, tls: bool) -> Server | None:
+    def parse_announced(self, url: str, tls: bool) -> Server | None:
         """Return a server that this one announces by host and port in ``url``; None when ``url`` is invalid.
 
         It demands TLS if this server does, or if INFO came through TLS (``tls``). It has this server's login and path.
@@ -83,7 +83,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     return tuple(_parse(url, tls=True) for url in urls) if any(server.tls for server in servers) else servers
 
 
-def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def find_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return a host as an IP address; None when it is a name."""
     try:
         return ipaddress.ip_address(host)

@@ -61,7 +61,7 @@ class TlsLayer(Layer):
         self._error: OSError | None = None
         self._ended = False
 
-    def shake_hands(self) -> bool:
+    def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done, raise OSError when it fails."""
         try:
             self._tls.do_handshake()
@@ -105,12 +105,12 @@ class TlsLayer(Layer):
         while data:
             data = data[self._tls.write(data) :]  # one record at a time
 
-    def to_send(self) -> bytes:
+    def take_due(self) -> bytes:
         """Return the bytes that are due to be sent."""
         return self._outgoing.read()
 
 
-def check_certificate_taken(error: OSError, server: Server) -> None:
+def check_certificate_accepted(error: OSError, server: Server) -> None:
     """Raise :class:`AuthorizationError` if a server has ended TLS because of the client's certificate.
 
     The server then sends one of the alerts 41 to 46, 48 and 116 of RFC 8446.

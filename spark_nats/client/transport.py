@@ -19,7 +19,7 @@ _ENCODED_AT_ONCE = 256 * 1024  # bytes
 class Layer(Protocol):
     """A layer between the socket and its user, from bytes to bytes: a proxy, TLS or a WebSocket."""
 
-    def shake_hands(self) -> bool:
+    def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done, raise an exception when it fails."""
 
     def receive(self, data: bytes | None) -> None:
@@ -31,7 +31,7 @@ class Layer(Protocol):
     def encode(self, data: memoryview) -> None:
         """Encode bytes for the server."""
 
-    def to_send(self) -> bytes:
+    def take_due(self) -> bytes:
         """Return the bytes that are due to be sent."""
 
     def end(self) -> None:
@@ -84,7 +84,7 @@ class Transport:
                 return cls(sock)
         raise problem
 
-    def start(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
+    def add_layer(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
         """Do the handshake of a layer, then send and receive all further bytes through it.
 
         Raises:
@@ -98,7 +98,7 @@ class Transport:
         done = False
         while not done:
             try:
-                done = layer.shake_hands()
+                done = layer.continue_handshake()
             finally:
                 sent = self._flush_through(below)  # also an alert to a server that the layer refuses
             while not sent:
@@ -191,7 +191,7 @@ class Transport:
     def _flush(self) -> bool:
         """Send the due bytes of the layers; return False when the socket does not take all of them now."""
         while True:
-            self._unsent = self._unsent or memoryview(self._to_send())
+            self._unsent = self._unsent or memoryview(self._take_due())
             if not self._unsent:
                 return True
             sent = self._send(self._unsent)
@@ -199,13 +199,13 @@ class Transport:
                 return False
             self._unsent = self._unsent[sent:]
 
-    def _to_send(self) -> bytes:
+    def _take_due(self) -> bytes:
         """Return the due bytes of the layers, each encoded by the layers below it."""
         due = b""
         for layer in reversed(self._layers):
             if due:
                 layer.encode(memoryview(due))
-            due = layer.to_send()
+            due = layer.take_due()
         return due
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server
-from spark_nats.client.tls import check_certificate_taken
+from spark_nats.client.tls import check_certificate_accepted
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Transient
 from spark_nats.conditions.websocket import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
@@ -84,13 +84,13 @@ def start_websocket(headers: Headers, transport: Transport, server: Server, time
         NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
-        transport.start(WebSocketLayer(server, headers), deadline)
+        transport.add_layer(WebSocketLayer(server, headers), deadline)
     except TimeoutError:
         raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=timeout)) from None
     except OSError as error:
         if isinstance(error, NatsError):
             raise
-        check_certificate_taken(error, server)  # in TLS 1.3 a client learns of a refusal only now
+        check_certificate_accepted(error, server)  # in TLS 1.3 a client learns of a refusal only now
         raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
 
@@ -113,7 +113,7 @@ class WebSocketLayer(Layer):
         self._outgoing: list[bytes] = []
         self._error: OSError | None = None
 
-    def shake_hands(self) -> bool:
+    def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done.
 
         Raises:
@@ -134,7 +134,7 @@ class WebSocketLayer(Layer):
                 elif isinstance(event, events.RejectData):
                     said += event.data
                 elif not isinstance(event, events.AcceptConnection):
-                    self._take(event)
+                    self._on_event(event)
         except RemoteProtocolError as error:
             if rejected is None:
                 raise self._failed(str(error)) from None
@@ -196,7 +196,7 @@ class WebSocketLayer(Layer):
         """
         if self._error is None:
             for event in self._events():
-                self._take(event)
+                self._on_event(event)
         decoded, self._decoded = self._decoded, []
         if decoded:  # the next call reports the end
             return b"".join(decoded)
@@ -210,7 +210,7 @@ class WebSocketLayer(Layer):
             self._websocket.receive_data(data)
         return self._websocket.events()
 
-    def _take(self, event: events.Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         if self._error:
             return
         if isinstance(event, events.BytesMessage):
@@ -242,7 +242,7 @@ class WebSocketLayer(Layer):
             header = struct.pack("!BBQ", _BINARY, _MASKED | 127, size)
         self._outgoing.append(header + key + _masked(data, key))
 
-    def to_send(self) -> bytes:
+    def take_due(self) -> bytes:
         """Return the bytes that are due to be sent."""
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)

@@ -29,9 +29,15 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.durables import check_direct, check_releasable, copies, in_words, not_copied
+from spark_nats.jetstream.consuming.durables import (
+    check_direct_gets,
+    check_releasable,
+    count_unacknowledged,
+    describe_consumer,
+    is_sourcing,
+)
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, state_in
+from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, parse_stream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.queries import refuse_unsuited
@@ -41,7 +47,7 @@ from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
-from spark_nats.protocol.api import API_PREFIX, is_of_account, prefix_of_domain
+from spark_nats.protocol.api import API_PREFIX, is_of_own_account, prefix_of_domain
 from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.subjects import overlap
@@ -221,7 +227,7 @@ class _Check:
     def _state_of(self, listed: listing.Listed) -> StreamInfo | NatsError:
         if listed.problem is not None or listed.entry is None:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
-        return state_in(listed.entry, listed.name)
+        return parse_stream(listed.entry, listed.name)
 
     def _info(self, name: str) -> StreamInfo:
         with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():
@@ -253,7 +259,7 @@ class _Check:
 
     def _listed_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
         """Return the streams of the server's own domain, if these streams are in another one."""
-        here, elsewhere = self._connection.info.domain, self._prefix != API_PREFIX and is_of_account(self._prefix)
+        here, elsewhere = self._connection.info.domain, self._prefix != API_PREFIX and is_of_own_account(self._prefix)
         if not elsewhere or not self._chosen or self._bucket or all(each.domain == here for each in streams.values()):
             return []
 
@@ -324,7 +330,7 @@ class _Check:
         listed = _answer(lambda: listing.all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
-        left = {in_words(each): not_copied(each) for each in listed if copies(each)}
+        left = {describe_consumer(each): count_unacknowledged(each) for each in listed if is_sourcing(each)}
         return [
             f"it keeps {'messages' if count is None else f'{count:,} messages'} until {whom} has them, also those that "
             "are processed"
@@ -383,7 +389,7 @@ def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: St
         if activity == CONSUME:
             check_releasable(js, stream)
         elif activity == PEEK and stream.retention == WORK_QUEUE:
-            check_direct(js, stream)
+            check_direct_gets(js, stream)
     except UnsupportedStreamError as error:
         return str(error)
     if activity == READ and stream.retention != LIMITS:

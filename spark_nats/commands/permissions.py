@@ -95,7 +95,7 @@ def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, 
 
 
 def _api(prefix: str, operation: Api, *names: str) -> str:
-    return f"{prefix}.{operation.about(*names)}"
+    return f"{prefix}.{operation.with_names(*names)}"
 
 
 def _reading(prefix: str, stream: str) -> tuple[str, ...]:
@@ -144,16 +144,16 @@ class Rights:
 
     def _may_publish(self, subject: str) -> bool | None:
         if self._user is not None:
-            return self._user.publish.includes(subject)
+            return self._user.publish.allows_all_of(subject)
         # Both end with a dot, so that STREAM.NAMES, whose subject has no name after it, matches too.
-        harmless = tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)
+        harmless = tuple(f"{self._prefix}.{operation.with_names('')}" for operation in _HARMLESS)
         if not f"{subject}.".startswith(harmless):
             return None
         return self._try("publish", subject.replace("*", f"spark-nats-{clock.token(6)}"), subject)
 
     def _may_subscribe(self, subject: str) -> bool:
         if self._user is not None:
-            return self._user.subscribe.includes(subject)
+            return self._user.subscribe.allows_all_of(subject)
         return self._try("subscribe", subject, subject)
 
     def _try(self, how: str, subject: str, pattern: str) -> bool:

@@ -57,9 +57,9 @@ class ConditionText(str):
 
 
 class Once(set[object]):
-    """What was said already: who says a thing only once asks :meth:`first`; ``discard`` lets it be said again."""
+    """What was said already: who says a thing only once asks :meth:`add_if_new`; ``discard`` lets it be said again."""
 
-    def first(self, what: object = None) -> bool:
+    def add_if_new(self, what: object = None) -> bool:
         """Tell whether a thing is said for the first time, and note that it is said."""
         is_first = what not in self
         self.add(what)

@@ -112,8 +112,8 @@ def publish(
             names = pa.repeat(pa.scalar("Priority"), len(rows))
             headers = encode_blocks(HeaderLines(rows, names, priorities.drop_null(), batch.num_rows))
             publisher.publish(batch["subject"], batch["payload"], headers)
-            stored(publisher.confirmed)
-        publisher.drain()
+            stored(publisher.stored)
+        publisher.wait_for_rows()
     publisher.close()
 
 

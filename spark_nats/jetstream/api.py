@@ -28,7 +28,7 @@ from spark_nats.errors import (
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
-from spark_nats.protocol.publish_acks import Said, said_by, stored_by
+from spark_nats.protocol.publish_acks import Said, said_by, stored_sequence_or_error
 
 Given = TypeVarTuple("Given")
 
@@ -89,7 +89,7 @@ class JetStream:
         Raises:
             NatsError: the connection failed, the user may not ask, or an answer is invalid.
         """
-        sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
+        sent = [(f"{self.prefix}.{each.operation.with_names(*each.names)}", *each.encoded()) for each in requests]
         expected = [partial(_contains, each.operation.answer_type.encode()) for each in requests]
         replies = self.connection.request_all(sent, timeout, expected)
         return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
@@ -103,7 +103,8 @@ class JetStream:
         with bad_answer_is_protocol_error(request.operation, *request.names):
             answer = parse_api_answer(reply.payload, request.operation)
         if answer is None:
-            return answered_by_another(f"{self.prefix}.{request.operation.about(*request.names)}", reply.payload)
+            subject = f"{self.prefix}.{request.operation.with_names(*request.names)}"
+            return answered_by_another_error(subject, reply.payload)
         return _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
 
 
@@ -129,16 +130,16 @@ class JetStreamLease:
         """JetStream over the present connection."""
         return JetStream(self.lease.connection, self.prefix)
 
-    def ask(self, question: Callable[[JetStream, *Given], Result], *given: *Given) -> Result:
-        """Return the answer to a question about something given, asked again as :meth:`.Lease.ask` does."""
-        return self.lease.ask(lambda connection: question(JetStream(connection, self.prefix), *given))
+    def ask_with_retries(self, question: Callable[[JetStream, *Given], Result], *given: *Given) -> Result:
+        """Return the answer to a question about what is given, asked again as :meth:`.Lease.ask_with_retries` does."""
+        return self.lease.ask_with_retries(lambda connection: question(JetStream(connection, self.prefix), *given))
 
-    def read(self, reading: Callable[[JetStream], Iterator[Result]]) -> Iterator[Result]:
-        """Yield the results of a read, which goes on over another connection as :meth:`.Lease.read` says."""
-        return self.lease.read(lambda connection: reading(JetStream(connection, self.prefix)))
+    def read_with_retries(self, reading: Callable[[JetStream], Iterator[Result]]) -> Iterator[Result]:
+        """Yield the results of a read that continues over other connections: :meth:`.Lease.read_with_retries`."""
+        return self.lease.read_with_retries(lambda connection: reading(JetStream(connection, self.prefix)))
 
 
-def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
+def answered_by_another_error(subject: str, payload: bytes) -> JetStreamError:
     """Return the error for a request that was answered by another responder only, not by JetStream."""
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
@@ -182,15 +183,15 @@ def store_messages(
             raise JetStreamUnavailableError(nobody(subject=subject)) from None
         reply = or_raise(reply)
         with bad_answer_is_protocol_error(f"a message on {subject}"):
-            answer = stored_by(reply.payload, stream, domain)
-            elsewhere = not answer and stored_by(reply.payload, stream, None)
+            answer = stored_sequence_or_error(reply.payload, stream, domain)
+            elsewhere = not answer and stored_sequence_or_error(reply.payload, stream, None)
         if isinstance(answer, ApiError):
             return answer
         if elsewhere:
             said = conditions.ANSWERED_ELSEWHERE(subject=subject, stream=stream, answer=quoted(reply.payload))
             raise JetStreamError(said)
         if not answer:
-            raise answered_by_another(subject, reply.payload)
+            raise answered_by_another_error(subject, reply.payload)
         sequence = answer
     return sequence
 
@@ -219,7 +220,7 @@ def bad_answer_is_protocol_error(operation: Api | str, *names: str) -> Iterator[
     try:
         yield
     except ValueError as error:
-        request = operation.about(*names) if isinstance(operation, Api) else operation
+        request = operation.with_names(*names) if isinstance(operation, Api) else operation
         raise ProtocolError(conditions.ANSWER_INVALID(request=request, reason=error)) from None
 
 
@@ -228,6 +229,6 @@ def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStr
         return StreamNotFoundError(conditions.STREAM_NOT_FOUND(stream=names[0]), *error)
     kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
     said = conditions.API_ERROR(
-        request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code
+        request=operation.with_names(*names), reason=error.description, code=error.code, err_code=error.err_code
     )
     return kind(said, *error, transient=error.transient)

@@ -8,15 +8,15 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.client.host_cache import at_most_every, differs
+from spark_nats.client.host_cache import differs_fact, run_at_most_every
 from spark_nats.conditions import Condition, Once
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import StreamInfo, describe_stream, state_in
+from spark_nats.jetstream.streams import StreamInfo, describe_stream, parse_stream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX, Api, ErrCode
-from spark_nats.protocol.stream_configs import RequestedConfig, differences, nearest_field
+from spark_nats.protocol.stream_configs import RequestedConfig, differences, find_misspelt_field
 
 logger = logging.getLogger(__name__)
 
@@ -39,37 +39,39 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     """
     name = config["name"]
     with contextlib.suppress(StreamNotFoundError):
-        return _compared(stream_info(js, name), config, STREAM_DIFFERS)
+        return _log_differences(stream_info(js, name), config, STREAM_DIFFERS)
     try:
         # Direct gets read small ranges, unless the configuration forbids them.
-        info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
+        info = parse_stream(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
         if js.connection.info.domain or js.prefix != API_PREFIX:  # the answer names no domain
             info = replace(info, domain=stream_info(js, name).domain)
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
         if error.err_code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
-            reason = _DEMANDED if error.err_code == ErrCode.MAX_BYTES_REQUIRED else _refused(config, error.description)
+            reason = (
+                _DEMANDED if error.err_code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
+            )
             raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
         raise
     # Older servers silently leave out fields that they do not know.
-    return _compared(info, config, STREAM_MADE_OTHERWISE)
+    return _log_differences(info, config, STREAM_MADE_OTHERWISE)
 
 
-def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
+def _log_differences(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
     """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
         said, of = describe_stream(info.name), ", ".join(found)
-        if _said.first(fact := differs(said, of)):
-            at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
+        if _said.add_if_new(fact := differs_fact(said, of)):
+            run_at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
     return info
 
 
-def _refused(config: dict[str, Any], description: str) -> str:
+def _why_refused(config: dict[str, Any], description: str) -> str:
     """Return in plain words why a server rejects a configuration; the server's own text is its JSON parser's."""
     unknown = re.search(r'unknown field "([^"]*)"', description)
     if unknown is None:
         return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
-    near = nearest_field(unknown[1], config)
+    near = find_misspelt_field(unknown[1], config)
     hint = f"; did you mean {near!r}?" if near else ""
     return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"

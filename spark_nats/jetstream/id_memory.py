@@ -34,7 +34,7 @@ class IdMemory(NamedTuple):
     lifetime: float
     misses_some: bool = False
 
-    def knows_present(self, now: IdMemory, age: float) -> bool:
+    def knows_ids_if_present(self, now: IdMemory, age: float) -> bool:
         """Tell whether ids stored since, at most ``age`` seconds ago, are known ``now`` if their messages remain."""
         if now.misses_some and (not self.process or self.process != now.process):
             return False
@@ -42,7 +42,7 @@ class IdMemory(NamedTuple):
 
     def knows_all(self, now: IdMemory, age: float) -> bool:
         """Tell whether every such id is certainly known, also those of messages that were removed."""
-        return bool(self.process) and self.process == now.process and self.knows_present(now, age)
+        return bool(self.process) and self.process == now.process and self.knows_ids_if_present(now, age)
 
 
 def memory_of(js: JetStream, info: StreamInfo) -> IdMemory:

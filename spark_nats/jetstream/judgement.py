@@ -43,10 +43,10 @@ from __future__ import annotations
 import math
 from enum import Enum, auto
 
-from spark_nats.jetstream.messages import Decision, FirstSince, MessageAt, lacking
+from spark_nats.jetstream.messages import Decision, FirstSince, MessageAt, ask_in_decision
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.documents import nanoseconds_of
+from spark_nats.protocol.documents import parse_time
 
 SKEW = 20_000_000
 """Nanoseconds by which the clocks of a cluster's servers may differ without more doubt. After a change of leader, a
@@ -74,7 +74,7 @@ def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
         return Judgement.MISSING
     seen = position.fingerprint
     if seen is None:
-        if info.created != position.created and not (position.last == 0 and _is_older_than_said(info)):
+        if info.created != position.created and not (position.last == 0 and _has_messages_before_creation(info)):
             return Judgement.RECREATED
         return Judgement.TRUNCATED if info.last_sequence < position.last else Judgement.INTACT
     is_same = _is_same_stream(position, seen, info)
@@ -88,17 +88,17 @@ def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
         return other
     if seen.sequence < info.first_sequence:
         return Judgement.INTACT if _may_have_had(position, seen, info) else Judgement.RECREATED
-    there = yield from lacking(MessageAt(info.name, seen.sequence))
+    there = yield from ask_in_decision(MessageAt(info.name, seen.sequence))
     if there is not None and there.sequence == seen.sequence:
         return Judgement.INTACT if there.time == seen.time else other
     if not is_same:
         return Judgement.RECREATED
-    since_then = FirstSince(info.name, _latest(position, seen) + SKEW + 1, info.first_sequence, seen.sequence + 1)
-    later = yield from lacking(since_then)
+    since_then = FirstSince(info.name, _latest_time(position, seen) + SKEW + 1, info.first_sequence, seen.sequence + 1)
+    later = yield from ask_in_decision(since_then)
     if later > seen.sequence:
         return Judgement.INTACT
     # Sequences that are used again have times that rise to the stream's end. Where they fall, a clock was set back.
-    found = yield from lacking(MessageAt(info.name, later))
+    found = yield from ask_in_decision(MessageAt(info.name, later))
     since = [info.last_time or math.inf, there.time if there else math.inf]
     fall = found is not None and found.sequence <= seen.sequence and min(since) < found.time - SKEW
     return Judgement.INTACT if fall else Judgement.REWRITTEN
@@ -108,8 +108,8 @@ def _is_same_stream(position: Position, seen: Fingerprint, info: StreamInfo) -> 
     """Tell whether a stream is the one in which a message was ``seen``, perhaps as it was earlier, or a copy of it."""
     if info.created == position.created:
         return True
-    oldest, created = _oldest(info), nanoseconds_of(info.created)
-    if created is None or not 0 < oldest <= _latest(position, seen):
+    oldest, created = _oldest_time(info), parse_time(info.created)
+    if created is None or not 0 < oldest <= _latest_time(position, seen):
         return False
     return created <= seen.time or oldest < created
 
@@ -118,27 +118,27 @@ def _may_have_had(position: Position, seen: Fingerprint, info: StreamInfo) -> bo
     """Tell whether a stream that begins after a message that was ``seen`` may have had it."""
     if info.created == position.created or info.first_sequence == position.next:
         return True
-    created = nanoseconds_of(info.created)
-    return created is not None and (created <= seen.time or _is_older_than_said(info))
+    created = parse_time(info.created)
+    return created is not None and (created <= seen.time or _has_messages_before_creation(info))
 
 
-def _is_older_than_said(info: StreamInfo) -> bool:
+def _has_messages_before_creation(info: StreamInfo) -> bool:
     """Tell whether a stream has a message from before the time at which it was created, as it says."""
-    created = nanoseconds_of(info.created)
-    return created is not None and 0 < _oldest(info) < created
+    created = parse_time(info.created)
+    return created is not None and 0 < _oldest_time(info) < created
 
 
-def _oldest(info: StreamInfo) -> int:
+def _oldest_time(info: StreamInfo) -> int:
     """Return when the oldest message that is known of a stream was stored; 0 when it never had one."""
     return info.first_time or info.last_time
 
 
-def _latest(position: Position, seen: Fingerprint) -> int:
+def _latest_time(position: Position, seen: Fingerprint) -> int:
     """Return the latest time of any message before a position, as far as it is known."""
     return max(seen.time, position.latest or 0)
 
 
-def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
+def judge_by_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
     """Judge whether a message that arrives is of the same history as ``seen``; None: the server has to be asked.
 
     ``sequence`` is at most that of ``seen``. So a message that was stored later than ``seen`` is of another history,
@@ -149,7 +149,7 @@ def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | No
     return None if time > seen.time else Judgement.INTACT
 
 
-def has_only_skipped(position: Position, info: StreamInfo) -> bool:
+def stored_none_since(position: Position, info: StreamInfo) -> bool:
     """Tell whether an empty stream has stored nothing since a position, though its next sequence is a higher one.
 
     A purge up to a sequence beyond the end makes sequences begin there. Its time of the last message stays the same
@@ -158,7 +158,7 @@ def has_only_skipped(position: Position, info: StreamInfo) -> bool:
     return not info.messages and 0 < info.last_time == position.time
 
 
-def contradiction(position: Position, info: StreamInfo | None, name: str) -> str:
+def describe_loss(position: Position, info: StreamInfo | None, name: str) -> str:
     """Return what shows that a stream has lost its history; ``info`` is None if the stream does not exist."""
     if info is None:
         return f"the stream {name!r} does not exist any more"

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     time: int  # when that was stored, in nanoseconds since 1970; 0 when the bucket has nothing of the key
 
 
-def what_holds(bucket: str, key: str) -> MessageAt:
+def value_question(bucket: str, key: str) -> MessageAt:
     """Return the question for the value of a key; :func:`entry_of` converts the answer."""
     return MessageAt(stream_of(bucket), None, key_subject(bucket, key), with_headers=True)
 
@@ -52,7 +52,7 @@ class Bucket:
 
     def get(self, key: str) -> Entry:
         """Return the entry of a key."""
-        return entry_of(ask(self._js, [what_holds(self._name, key)])[0])
+        return entry_of(ask(self._js, [value_question(self._name, key)])[0])
 
     def put(self, key: str, value: bytes, revision: int | None = None) -> int:
         """Store a value under a key; return its revision when it is stored.
@@ -81,7 +81,7 @@ class Bucket:
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
-def make_bucket(js: JetStream, name: str, **requested: Any) -> StreamInfo:
+def create_bucket_if_missing(js: JetStream, name: str, **requested: Any) -> StreamInfo:
     """Return the state of a bucket's stream.
 
     If the bucket is missing, it is created as :func:`~spark_nats.protocol.keyvalue.bucket_config` configures it. Where

@@ -21,9 +21,9 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.messages import last_sequence
-from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, state_in
+from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, parse_stream
 from spark_nats.protocol import documents
-from spark_nats.protocol.api import Api, subjects_query
+from spark_nats.protocol.api import Api, subject_counts_body
 from spark_nats.protocol.consumers import name_in
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
 from spark_nats.protocol.subjects import covers, name_violation, overlap
@@ -50,23 +50,25 @@ class Listed(NamedTuple):
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
     """Return states of the account's streams, in order of name; those without a leader may be missing, or outdated."""
-    return [state_in(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
+    return [parse_stream(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
 
 
-def all_streams(js: JetStream, timeout: float | None = None, most: float = math.inf) -> list[Listed]:
+def all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than: float = math.inf) -> list[Listed]:
     """Return what is reported about all streams of the account, in the order of their names.
 
     A page may take ``timeout`` seconds (``request_timeout`` when None). An account with more than ``most`` streams has
     only its first page listed, and the result is empty.
     """
     read = partial(_page, "streams")
-    return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=most).values())
+    return list(
+        _all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than).values()
+    )
 
 
-def all_consumers(js: JetStream, stream: str, first: dict[str, Any] | None = None) -> list[Listed]:
+def all_consumers(js: JetStream, stream: str, first_answer: dict[str, Any] | None = None) -> list[Listed]:
     """Return all consumers of a stream; ``first`` is the answer to the request for the first page, if it was asked."""
     what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
-    return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first).values())
+    return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first_answer).values())
 
 
 def _page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
@@ -112,10 +114,10 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
         )
 
     what = f"the subjects of stream {stream!r}"
-    return _all_pages(js, Api.STREAM_INFO, stream, what=what, read=read, body=subjects_query(pattern))
+    return _all_pages(js, Api.STREAM_INFO, stream, what=what, read=read, body=subject_counts_body(pattern))
 
 
-def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
+def warn_of_non_utf8(stream: str, subjects: Iterable[str], so: str) -> None:
     """Warn of listed subjects that have U+FFFD in their names; ``so`` is the consequence."""
     if replaced := [subject for subject in subjects if documents.REPLACED in subject]:
         said = conditions.SUBJECTS_REPLACED(stream=stream, names=len(replaced), subject=replaced[0], so=so)
@@ -352,20 +354,20 @@ class Selection:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
 
     @property
-    def is_due(self) -> bool:
+    def is_listing_due(self) -> bool:
         """Whether the matching names have to be listed, because there is no list yet or the last one is too old."""
         return self.pattern is not None and clock.monotonic() - self._listed >= LIST_INTERVAL
 
-    def look(self, js: JetStream) -> None:
+    def list_names_if_due(self, js: JetStream) -> None:
         """List the matching names, if that is due; warn once when there are none."""
-        if self.pattern is None or not self.is_due:
+        if self.pattern is None or not self.is_listing_due:
             return
         self.names = matching_names(js, self.pattern)
         self._listed = clock.monotonic()
-        if not self.names and self._said.first():
+        if not self.names and self._said.add_if_new():
             logger.warning(conditions.PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
-    def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
+    def note_and_warn_unmatched(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
         """Note a stream's state; when all were seen, warn once of filters that match no subject and no message."""
         if self._seen is None or not filters:
             return
@@ -373,7 +375,7 @@ class Selection:
         streams = [self._seen[name] for name in self.names if name in self._seen]
         if len(streams) < len(self.names):
             return
-        filters = [each for each in unmatched_filters(filters, streams) if not _is_held(js, streams, each)]
+        filters = [each for each in unmatched_filters(filters, streams) if not _may_be_held(js, streams, each)]
         self._seen = None
         if filters:
             subjects = sorted({subject for stream in streams for subject in stream.subjects})
@@ -388,7 +390,7 @@ class Selection:
         self.names = tuple(each for each in self.names if each != name)
 
 
-def _is_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
+def _may_be_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
     """Tell whether one of some streams holds a message that matches a filter; True also when that is not reported."""
     try:
         return any(info.messages and last_sequence(js, info.name, (subject,)) for info in streams)

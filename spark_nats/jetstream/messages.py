@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, or_raise
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
-from spark_nats.protocol.api import Api, ErrCode, message_query
-from spark_nats.protocol.documents import bytes_at, integer_at, string_at, time_at
+from spark_nats.protocol.api import Api, ErrCode, message_get_body
+from spark_nats.protocol.documents import base64_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
 
 MOMENT = 0.25
@@ -50,7 +50,7 @@ Decision = Generator[Questions, Answers, Result]
 """A decision, or a part of one: it yields questions, and returns its result. No question is asked twice."""
 
 
-def drive(
+def run_decision(
     decision: Decision[Result], ask: Callable[[Questions], Answers], known: Mapping[Question[Any], Any] = {}
 ) -> Result:
     """Return the result of a decision; ``ask`` returns the answers to what it lacks beyond the ``known`` ones."""
@@ -66,7 +66,7 @@ def drive(
         answers = found
 
 
-def together(parts: Mapping[Name, Decision[Result]]) -> Decision[dict[Name, Result]]:
+def decide_together(parts: Mapping[Name, Decision[Result]]) -> Decision[dict[Name, Result]]:
     """Make decisions side by side, and ask their open questions together."""
     results, answers = dict[Name, Result](), cast(Answers, None)
     while len(results) < len(parts):
@@ -80,7 +80,7 @@ def together(parts: Mapping[Name, Decision[Result]]) -> Decision[dict[Name, Resu
     return results
 
 
-def lacking(question: Question[Answer]) -> Decision[Answer]:
+def ask_in_decision(question: Question[Answer]) -> Decision[Answer]:
     """Return the answer to one question, a part of a decision."""
     return (yield [question])[question]  # type: ignore[no-any-return]
 
@@ -96,7 +96,7 @@ class Asked(Question[Answer]):
         """The request to send."""
 
     @abstractmethod
-    def read(self, answer: dict[str, Any]) -> Answer:
+    def parse_result(self, answer: dict[str, Any]) -> Answer:
         """Return the result in the answer, or raise that the answer cannot be believed."""
 
 
@@ -112,9 +112,11 @@ class MessageAt(Asked[StoredMessage | None]):
     @property
     def request(self) -> Request:
         """The request to send."""
-        return Request(Api.MESSAGE_GET, (self.stream,), message_query(self.sequence, self.subject, self.with_headers))
+        return Request(
+            Api.MESSAGE_GET, (self.stream,), message_get_body(self.sequence, self.subject, self.with_headers)
+        )
 
-    def read(self, answer: dict[str, Any]) -> StoredMessage:
+    def parse_result(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""
         with bad_answer_is_protocol_error(Api.MESSAGE_GET, self.stream):
             if not overlap(self.subject, string_at(answer, "message", "subject")):
@@ -122,8 +124,8 @@ class MessageAt(Asked[StoredMessage | None]):
             found = StoredMessage(
                 sequence=integer_at(answer, "message", "seq"),
                 time=time_at(answer, "message", "time"),
-                header=bytes_at(answer, "message", "hdrs"),
-                payload=bytes_at(answer, "message", "data"),
+                header=base64_at(answer, "message", "hdrs"),
+                payload=base64_at(answer, "message", "data"),
             )
         if found.sequence < (self.sequence or 0):
             raise ProtocolError(ANSWER_FROM_BEFORE(start=self.sequence, stream=self.stream, sequence=found.sequence))
@@ -153,7 +155,7 @@ def answers_to(js: JetStream, questions: Questions, disputed: Collection[str] = 
     found: dict[Question[Any], Any] = dict(zip(asked, ask(js, asked), strict=True))
     places = [each for each in asked if isinstance(each, MessageAt) and each.stream in disputed]
     doubted = [each for each in places if each.sequence is None or found[each] is None]
-    for place, again in zip(doubted, ask(js, doubted, later=MOMENT), strict=True):
+    for place, again in zip(doubted, ask(js, doubted, wait_first=MOMENT), strict=True):
         found[place] = max(filter(None, (found[place], again)), default=None)
     for each in questions:
         if isinstance(each, FirstSince):
@@ -161,7 +163,7 @@ def answers_to(js: JetStream, questions: Questions, disputed: Collection[str] = 
     return found
 
 
-def ask_each(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0) -> list[Any]:
+def try_asking(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0) -> list[Any]:
     """Ask questions in one round trip, after waiting for ``later`` seconds.
 
     Returns:
@@ -171,21 +173,21 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0)
         NatsError: the connection failed, or an answer is invalid.
     """
     if later and questions:
-        js.connection.wait(later)
+        js.connection.receive_for(later)
     answers = js.request_all([each.request for each in questions]) if questions else []
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
-def ask(js: JetStream, questions: Sequence[Asked[Answer]], later: float = 0.0) -> list[Answer]:
-    """Ask questions as :func:`ask_each` does, and raise the first error among the answers."""
-    return [or_raise(each) for each in ask_each(js, questions, later)]
+def ask(js: JetStream, questions: Sequence[Asked[Answer]], wait_first: float = 0.0) -> list[Answer]:
+    """Ask questions as :func:`try_asking` does, and raise the first error among the answers."""
+    return [or_raise(each) for each in try_asking(js, questions, wait_first)]
 
 
 def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.NO_MESSAGE_FOUND:
         return None
     try:
-        return answer if isinstance(answer, NatsError) else question.read(answer)
+        return answer if isinstance(answer, NatsError) else question.parse_result(answer)
     except JetStreamError as error:
         return error
 
@@ -201,16 +203,16 @@ def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     return max((message.sequence for message in found if message), default=0)
 
 
-def next_sequence(
+def sequence_from(
     js: JetStream, stream: str, start: int, filters: Sequence[str], is_doubtful: bool = False
 ) -> int | None:
-    """Return the sequence of what :func:`next_message` returns."""
-    message = next_message(js, stream, start, filters, with_headers=False, is_doubtful=is_doubtful)
+    """Return the sequence of what :func:`message_from` returns."""
+    message = message_from(js, stream, start, filters, with_headers=False, ask_twice=is_doubtful)
     return message.sequence if message else None
 
 
-def next_message(
-    js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True, is_doubtful: bool = False
+def message_from(
+    js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True, ask_twice: bool = False
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
 
@@ -219,8 +221,8 @@ def next_message(
     """
     questions = [MessageAt(stream, start, each, with_headers) for each in filters]
     found = min(filter(None, ask(js, questions)), default=None)
-    if found is None and is_doubtful:
-        found = min(filter(None, ask(js, questions, later=MOMENT)), default=None)
+    if found is None and ask_twice:
+        found = min(filter(None, ask(js, questions, wait_first=MOMENT)), default=None)
     return found
 
 
@@ -238,11 +240,11 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
         any other sequence has to exist.
     """
     is_doubtful = bool(js.connection.info.cluster)
-    found = first_such(js, stream, start, end, lambda message: message.time >= time, is_doubtful)
+    found = find_first(js, stream, start, end, lambda message: message.time >= time, is_doubtful)
     return end if found is None else found.sequence
 
 
-def first_such(
+def find_first(
     js: JetStream, stream: str, start: int, end: int, such: Callable[[StoredMessage], bool], is_doubtful: bool = False
 ) -> StoredMessage | None:
     """Return the first message with ``start <= sequence < end`` that is ``such``, as all after it are.
@@ -253,7 +255,7 @@ def first_such(
     found, high = None, end
     while start < high:  # messages before ``start`` are not such; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
-        message = next_message(js, stream, middle, (">",), False, is_doubtful)
+        message = message_from(js, stream, middle, (">",), False, is_doubtful)
         is_doubtful = is_doubtful and message is not None
         if message is None or message.sequence >= high:
             high = middle

@@ -54,13 +54,13 @@ class Position(NamedTuple):
 
 def end_of(info: StreamInfo) -> Position:
     """Return the position after everything that a stream has ever stored."""
-    return Position(info.created, info.last_sequence + 1, info.last_time or None, latest=latest_in(info))
+    return Position(info.created, info.last_sequence + 1, info.last_time or None, latest=latest_time_or_none(info))
 
 
-def latest_in(info: StreamInfo, clock: int = 0) -> int | None:
+def latest_time_or_none(info: StreamInfo, clock: int = 0) -> int | None:
     """Return a time that no message which a stream has now is later than, ``clock`` at least; None where none matters.
 
     It matters where the message before a place may go while earlier ones stay, because each message can be replaced,
     acknowledged or deleted by itself.
     """
-    return max(clock, info.time, info.last_time) or None if info.loses_single_messages else None
+    return max(clock, info.time, info.last_time) or None if info.removes_single_messages else None

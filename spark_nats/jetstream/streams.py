@@ -108,7 +108,7 @@ class StreamInfo:
         return self.config.get("allow_direct") is True
 
     @property
-    def loses_single_messages(self) -> bool:
+    def removes_single_messages(self) -> bool:
         """Whether messages go one by one, and not only the oldest first: by a later one of the subject, for example."""
         single = positive_at(self.config, "max_msgs_per_subject") is not None
         return single or self.retention != LIMITS or self.config.get("allow_msg_ttl") is True or bool(self.deleted)
@@ -173,7 +173,7 @@ class StreamInfo:
         """Tell whether the stream certainly still has all that it has stored after a sequence."""
         return self.first_sequence <= sequence + 1 <= self.last_sequence and not self.deleted
 
-    def sequences_from(self, sequence: int) -> int:
+    def count_sequences_from(self, sequence: int) -> int:
         """Return how many sequences the stream has from this one on, those of deleted messages included."""
         return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))
 
@@ -185,7 +185,7 @@ def describe_stream(stream: str) -> str:
     return f"bucket {bucket!r}" if (bucket := bucket_of(stream)) else f"stream {stream!r}"
 
 
-def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
+def parse_stream(answer: dict[str, Any], name: str) -> StreamInfo:
     """Return the state of a stream from an answer, or raise a :class:`ProtocolError`."""
     with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
         if string_at(answer, "config", "name") != name:

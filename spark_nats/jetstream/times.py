@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, first_such, next_message
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, find_first, first_sequence_since, message_from
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import EPOCH
 
@@ -76,7 +76,7 @@ def end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = Fal
     return found
 
 
-def first_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int) -> StoredMessage | None:
+def find_time_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int) -> StoredMessage | None:
     """Return the first message of a range whose time is by ``least`` nanoseconds or more earlier than one before it.
 
     It is None where some messages, evenly spread over ``start <= sequence < end``, show no such fall.
@@ -89,7 +89,7 @@ def first_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int
     if before is None or after is None:
         return None
     fallen = before.time - least
-    return first_such(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
+    return find_first(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
 
 
 def _nanoseconds(time: datetime) -> int:
@@ -106,7 +106,7 @@ def _astray(
     seen = sorted({each for some in answers for each in some if each and each.sequence in beside})
     found = [each for each in seen if is_astray(each)]
     pairs = [(a, b) for a, b in pairwise(seen) if not is_astray(a) and not is_astray(b)]
-    found += filter(None, (_between(js, info.name, is_astray, *pair) for pair in pairs))
+    found += filter(None, (_find_astray_between(js, info.name, is_astray, *pair) for pair in pairs))
     return max(found, key=lambda each: beside.index(each.sequence), default=None)
 
 
@@ -119,7 +119,7 @@ def _some_of(beside: range, near: int) -> Iterator[int]:
     yield from beside[-1:]
 
 
-def _between(
+def _find_astray_between(
     js: JetStream, stream: str, is_astray: Callable[[StoredMessage], bool], a: StoredMessage, b: StoredMessage
 ) -> StoredMessage | None:
     """Return a message that is astray between two; None where times do not fall there, or fall without any such."""
@@ -129,7 +129,7 @@ def _between(
         low, high, after = a.sequence + 1, b.sequence, b
         while low < high:
             middle = (low + high) // 2
-            message = next_message(js, stream, middle, (">",), with_headers=False)
+            message = message_from(js, stream, middle, (">",), with_headers=False)
             if message is None or message.sequence >= high:
                 high = middle
             elif is_astray(message):

@@ -5,8 +5,8 @@ nothing of messages that were stored meanwhile, nor of streams that were created
 later request would correct it; or only when the leader repeats it; or only beyond doubt (:class:`Trust`). A leader has
 to report a loss for several seconds: until then :class:`StreamView` raises a transient error.
 
-:mod:`.judgement` decides what the answers mean for a reader or writer at a position; :func:`judged` asks for what the
-decision lacks, and :class:`StreamView` tells when that is needed. Other modules ask for a stream's state by
+:mod:`.judgement` decides what answers mean for a reader or writer at a position; :func:`ask_and_judge` asks for what
+the decision lacks, and :class:`StreamView` tells when that is needed. Other modules ask for a stream's state by
 :func:`stream_info` or :class:`StateOf`; only :mod:`.listing`, for an account's streams and for subjects, does not.
 """
 
@@ -24,7 +24,7 @@ from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError, or_raise
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge
+from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
 from spark_nats.jetstream.messages import (
     MOMENT,
     Answers,
@@ -35,13 +35,13 @@ from spark_nats.jetstream.messages import (
     StoredMessage,
     answers_to,
     ask,
-    ask_each,
-    drive,
     first_sequence_since,
+    run_decision,
+    try_asking,
 )
 from spark_nats.jetstream.positions import Fingerprint, Position
-from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
-from spark_nats.jetstream.times import first_fall
+from spark_nats.jetstream.streams import StreamInfo, check_leader, parse_stream
+from spark_nats.jetstream.times import find_time_fall
 from spark_nats.protocol.api import API_PREFIX, Api
 
 CONFIRMATION = 12.0
@@ -61,10 +61,10 @@ class StateOf(Asked[StreamInfo]):
         """The request to send."""
         return Request(Api.STREAM_INFO, (self.stream,))
 
-    def read(self, answer: dict[str, Any]) -> StreamInfo:
+    def parse_result(self, answer: dict[str, Any]) -> StreamInfo:
         """Return the state in an answer, or raise that the stream has no leader that can be believed."""
         check_leader(answer, self.stream)
-        return state_in(answer, self.stream)
+        return parse_stream(answer, self.stream)
 
 
 _OURS_AHEAD = 60_000_000_000
@@ -94,17 +94,19 @@ class Trust(Enum):
     BEYOND_DOUBT = auto()  # after a wait that rules out a paused leader; in a cluster that takes CONFIRMATION seconds
 
 
-def believed(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
+def wait_until_believed(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
     """Return a reported state of a stream, or a newer one where the report alone is not to be believed.
 
     Raises:
         NatsError: the newer state is not reported.
     """
-    return or_raise(all_believed(js, {answered.name: answered}, trust)[answered.name])
+    return or_raise(wait_until_all_believed(js, {answered.name: answered}, trust)[answered.name])
 
 
-def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:
-    """Return the states of streams as :func:`believed` does, or the error in an answer, in one round trip.
+def wait_until_all_believed(
+    js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
+) -> dict[str, StreamInfo | NatsError]:
+    """Return the states of streams as :func:`wait_until_believed` does, or the error in an answer, in one round trip.
 
     A leader that resumes after a pause first answers the requests that wait for it, and then hears that there is
     another leader. So of two leaders, the one that knows less was paused.
@@ -113,7 +115,7 @@ def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
     doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
     later = CONFIRMATION if beyond else MOMENT
-    for question, again in zip(doubted, ask_each(js, doubted, later), strict=True):
+    for question, again in zip(doubted, try_asking(js, doubted, later), strict=True):
         first = answered[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
         if not (twice and knows_less and again.created == first.created):
@@ -121,7 +123,7 @@ def all_believed(js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
     return found
 
 
-def judged(
+def ask_and_judge(
     js: JetStream, position: Position, info: StreamInfo, ask: Callable[[Questions], Answers] | None = None
 ) -> Judgement:
     """Return what has become of a stream; ``ask`` answers what the decision lacks, or else the stream's leader does.
@@ -129,7 +131,7 @@ def judged(
     Raises:
         NatsError: a request failed.
     """
-    return drive(judge(position, info), ask or partial(answers_to, js))
+    return run_decision(judge(position, info), ask or partial(answers_to, js))
 
 
 def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
@@ -138,16 +140,16 @@ def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
     Raises:
         NatsError: a request failed.
     """
-    return info.created != position.created and judged(js, position, info) is Judgement.RECREATED
+    return info.created != position.created and ask_and_judge(js, position, info) is Judgement.RECREATED
 
 
-def say_created_otherwise(position: Position, info: StreamInfo) -> None:
+def log_created_otherwise(position: Position, info: StreamInfo) -> None:
     """Log that a stream reports another time of its creation than a position notes, and is the same one."""
     renamed = CREATED_OTHERWISE(stream=info.name, created=info.created, old=position.created)
     logger.warning(renamed.with_code)
 
 
-def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
+def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     """Return the sequence from which on a stream that has lost what was before a position may have new messages.
 
     That is the first message with a later time than the message before the position. Where the server's clock is
@@ -173,7 +175,7 @@ def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
         if there is not None and Fingerprint(there.sequence, there.time) == before:
             start = before.sequence + 1
     first = min(later, first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
-    if first < later and (fallen := first_fall(js, info, first, later, behind // 2)) is not None:
+    if first < later and (fallen := find_time_fall(js, info, first, later, behind // 2)) is not None:
         # The clock may also have been set back since, and then what was stored before that has later times.
         first = first_sequence_since(js, info.name, position.time + 1, first, fallen.sequence)
     if first < later:
@@ -219,7 +221,7 @@ class StreamView:
 
     # Existence
 
-    def state(self, js: JetStream, stream: str) -> StreamInfo:
+    def request_state(self, js: JetStream, stream: str) -> StreamInfo:
         """Return the state of a stream that existed, and note that the stream has lost nothing.
 
         Raises:
@@ -230,22 +232,22 @@ class StreamView:
         try:
             info = stream_info(js, stream)
         except StreamNotFoundError as error:
-            self.confirm(js, stream, str(error))
+            self.require_loss_confirmed(js, stream, str(error))
             raise
-        self.clear(stream)
+        self.note_nothing_lost(stream)
         return info
 
-    def confirm(self, js: JetStream, stream: str, what: str) -> None:
+    def require_loss_confirmed(self, js: JetStream, stream: str, what: str) -> None:
         """Raise a transient error unless the loss ``what`` was reported for long enough, or outside a cluster."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
-    def confirm_lost(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
-        """Confirm a loss before a position, as :meth:`confirm` does; ``info`` is None if the stream does not exist."""
-        self.confirm(js, stream, contradiction(position, info, stream))
+    def require_loss_before(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
+        """As :meth:`require_loss_confirmed`, for a loss before a position; ``info`` is None if there is no stream."""
+        self.require_loss_confirmed(js, stream, describe_loss(position, info, stream))
 
-    def clear(self, stream: str) -> None:
+    def note_nothing_lost(self, stream: str) -> None:
         """Note that the stream has lost nothing."""
         self._since.pop(stream, None)
         self._logged.discard(stream)
@@ -261,30 +263,32 @@ class StreamView:
 
     # History
 
-    def expects(self, js: JetStream, stream: str) -> bool:
+    def needs_history_request(self, js: JetStream, stream: str) -> bool:
         """Tell, before a stream's state is requested, whether to request its history in the same round trip."""
         seen = self._seen.get(stream)
-        return seen is None or seen.connection != _connection(js) or (seen.busy and _is_elsewhere(js))
+        return (
+            seen is None or seen.connection != _connection_identity(js) or (seen.busy and _may_be_on_another_server(js))
+        )
 
-    def doubts(self, js: JetStream, info: StreamInfo) -> bool:
+    def needs_comparison(self, js: JetStream, info: StreamInfo) -> bool:
         """Tell whether the history of a stream in this state has to be compared."""
         seen = self._seen.get(info.name)
         return (
             seen is None
-            or seen.connection != _connection(js)
+            or seen.connection != _connection_identity(js)
             or (seen.info.leader, seen.info.led_since) != (info.leader, info.led_since)
             or info.last_sequence < seen.info.last_sequence
             or info.last_time < seen.info.last_time
-            or (_is_elsewhere(js) and not info.led_since and info.last_time != seen.info.last_time)
+            or (_may_be_on_another_server(js) and not info.led_since and info.last_time != seen.info.last_time)
         )
 
-    def saw(self, js: JetStream, info: StreamInfo) -> None:
+    def note_intact(self, js: JetStream, info: StreamInfo) -> None:
         """Note that the history of a stream was found intact when the stream had this state."""
         seen = self._seen.get(info.name)
         busy = seen is None or seen.info.last_time != info.last_time
-        self._seen[info.name] = _Seen(_connection(js), info, busy)
+        self._seen[info.name] = _Seen(_connection_identity(js), info, busy)
 
-    def compared(
+    def compare_history(
         self,
         js: JetStream,
         position: Position,
@@ -303,19 +307,25 @@ class StreamView:
         place, asked = MessageAt(info.name, position.last), list[Question[Any]]()
 
         def ask(questions: Questions) -> Answers:
-            if not (asked or place in answers or is_due or info.created != position.created or self.doubts(js, info)):
+            if not (
+                asked
+                or place in answers
+                or is_due
+                or info.created != position.created
+                or self.needs_comparison(js, info)
+            ):
                 return {place: StoredMessage(position.last, position.time or 0)}  # taken for unchanged
             asked.extend(questions)
             return answers_to(js, questions)
 
-        found = drive(judge(position, info), ask, answers)
+        found = run_decision(judge(position, info), ask, answers)
         if place in asked and found is Judgement.INTACT:
-            self.saw(js, info)
-        if found is Judgement.INTACT and info.created != position.created and self._renamed.first(info.name):
-            say_created_otherwise(position, info)
+            self.note_intact(js, info)
+        if found is Judgement.INTACT and info.created != position.created and self._renamed.add_if_new(info.name):
+            log_created_otherwise(position, info)
         return found
 
-    def highest_clock(self, info: StreamInfo) -> int:
+    def update_highest_clock(self, info: StreamInfo) -> int:
         """Return a time that no message is later than which a stream has now, in nanoseconds since 1970.
 
         It is the latest that the servers of the stream, or this machine, may have shown up to now: a clock that was set
@@ -331,12 +341,12 @@ class StreamView:
         return highest
 
 
-def _is_elsewhere(js: JetStream) -> bool:
+def _may_be_on_another_server(js: JetStream) -> bool:
     """Tell whether a stream may be on another server than the connected one."""
     return bool(js.connection.info.cluster) or js.prefix != API_PREFIX
 
 
-def _connection(js: JetStream) -> tuple[str, int]:
+def _connection_identity(js: JetStream) -> tuple[str, int]:
     """Return what distinguishes a connection from others: a restarted server has another id."""
     info = js.connection.info
     return info.server_id, info.client_id

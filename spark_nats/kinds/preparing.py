@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from spark_nats import sparkapi
-from spark_nats.client.host_cache import PREPARED_FOR, at_most_every, prepared
+from spark_nats.client.host_cache import PREPARED_FOR, prepared_fact, run_at_most_every
 from spark_nats.client.options import RetryOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError
 from spark_nats.protocol.api import UNAVAILABLE
@@ -30,7 +30,7 @@ def wait_for_leaders(action: Callable[[], Result], retries: RetryOptions, what: 
     """
     from spark_nats.client.retrying import retrying
 
-    return retrying(action, retries, what, established=False, after=_is_unavailable)
+    return retrying(action, retries, what, established=False, retry_if=_is_unavailable)
 
 
 def _is_unavailable(error: NatsError) -> bool:
@@ -60,4 +60,4 @@ def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable
 
         retrying(prepare, retries, what, established=known)
 
-    at_most_every(prepared(query), waiting, PREPARED_FOR)
+    run_at_most_every(prepared_fact(query), waiting, PREPARED_FOR)

@@ -120,7 +120,7 @@ def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Opera
     refuse_unsuited(given, kind, writing, streaming, given.given)
     values = {"api_prefix": given.api_prefix, **values_of(use.options, given.values, streaming)}
     query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
-    return use, query.checked(given.given)
+    return use, query.check_and_convert(given.given)
 
 
 def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:

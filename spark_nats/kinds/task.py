@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.auth import Credentials, keep_newest, newest
+from spark_nats.client.auth import Credentials, keep_newest, read_newest
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow, leased
@@ -49,7 +49,7 @@ class Partition(InputPartition):
 
 def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
     """Return partitions with the announced servers that this process knows, and with its login if that was renewed."""
-    known, login = announced_text(options), newest(options.credentials)
+    known, login = announced_text(options), read_newest(options.credentials)
     renewed = login if login != options.credentials else None
     if not known and renewed is None:
         return list(partitions)

@@ -51,7 +51,9 @@ class Servers(Group, section="Connecting"):
         values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
     )
     inbox_prefix: str = option(
-        values.read_tokens, "first tokens of the subjects on which the connector receives answers", default=INBOX_PREFIX
+        values.read_subject_prefix,
+        "first tokens of the subjects on which the connector receives answers",
+        default=INBOX_PREFIX,
     )
 
 

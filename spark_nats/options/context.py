@@ -6,7 +6,7 @@ import base64
 import os
 import re
 
-from spark_nats.options.files import is_harmless, is_plain, path_of, read_file, text_of_file
+from spark_nats.options.files import is_plain, may_be_shown, path_of, read_file, read_text_file
 from spark_nats.protocol.documents import parse_document
 
 # The option that corresponds to each field of a context.
@@ -73,14 +73,14 @@ def read_context(where: str) -> dict[str, str]:
         if not isinstance(value, bool if name == "tls_first" else str):
             raise ValueError(f"is {where!r}, whose field {name!r} is a {type(value).__name__}")
         try:
-            option, found_there = _resolved(name, str(value))
+            option, found_there = _read_field_as_option(name, str(value))
         except ValueError as error:
             raise ValueError(f"is {where!r}, whose field {name!r} {error}") from None
         found[option] = found_there
     return found
 
 
-def _resolved(field: str, value: str) -> tuple[str, str]:
+def _read_field_as_option(field: str, value: str) -> tuple[str, str]:
     """Return a field as an option and its value, from where the field says that it is.
 
     Raises ValueError, without the value, if that place cannot be read.
@@ -97,9 +97,9 @@ def _resolved(field: str, value: str) -> tuple[str, str]:
         if field in _FILES:
             rest = _VARIABLE.sub(lambda found: os.environ.get(found[1].strip("{}"), ""), rest)
         elif scheme:
-            rest = text_of_file(rest, "name a file after file://").rstrip("\r\n")
+            rest = read_text_file(rest, "name a file after file://").rstrip("\r\n")
         return FIELDS[field], rest
-    text = _decoded(rest) if scheme == "data" else os.environ.get(rest)
+    text = _decode_data_uri(rest) if scheme == "data" else os.environ.get(rest)
     if not text:
         missing = (
             "data: and holds no text in base64" if scheme == "data" else "env:// and names no variable that is set"
@@ -108,7 +108,7 @@ def _resolved(field: str, value: str) -> tuple[str, str]:
     return _TEXTS[field], text if field in _FILES else text.rstrip("\r\n")
 
 
-def _decoded(data: str) -> str | None:
+def _decode_data_uri(data: str) -> str | None:
     """Return the text in a URI of the scheme ``data``, after the scheme; None if there is none in base64."""
     head, _, encoded = data.partition(",")
     try:
@@ -127,7 +127,7 @@ def _content_of(where: str) -> bytes:
         return read_file(path)
     except ValueError as error:
         reason = str(error)
-    if is_harmless(path) and (is_path or os.path.lexists(path_of(path))):
+    if may_be_shown(path) and (is_path or os.path.lexists(path_of(path))):
         raise ValueError(f"is {where!r}, which {reason}")
     if not is_path:
         there = sorted(each.stem for each in path_of(contexts).glob("*.json"))

@@ -14,7 +14,7 @@ GO_ON = "set the option 'failOnDataLoss' to false to continue with"
 """The beginning of a remedy; its end names what the query then continues with."""
 
 
-def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hint: str = "") -> None:
+def raise_or_log_loss(what: ConditionText, fail: bool, rest: str = "what there is", hint: str = "") -> None:
     """Raise an error or log a warning about a loss.
 
     Args:

@@ -83,7 +83,7 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
     lower = name.lower()
     if lower in _HINTS:
         return _HINTS[lower]
-    if is_of_a_table(name):
+    if is_table_option(name):
         return _TABLE
     if lower.startswith("kafka.ssl.truststore."):
         return "use the option 'tlsCaFile', or 'tlsCaPem' for the text itself; both are PEM, not JKS"
@@ -97,7 +97,7 @@ def hint(name: str, known: Mapping[str, Option]) -> str:
     return f"did you mean '{known[near[0]].name}'?" if near else "`spark-nats options` lists them"
 
 
-def is_of_a_table(name: str) -> bool:
+def is_table_option(name: str) -> bool:
     """Return whether Spark sets an option only when it creates a table."""
     # Spark passes the options of a table a second time, with a prefix.
     return name.lower() in ("provider", "owner") or name.lower().startswith("option.")

@@ -43,7 +43,7 @@ class Query(Group):
     retries: RetryOptions
     streaming: bool  # whether this is a streaming query
 
-    def checked(self, given: Collection[str]) -> Query:
+    def check_and_convert(self, given: Collection[str]) -> Query:
         """Return this query as Spark will run it, with its options checked.
 
         Args:
@@ -76,12 +76,12 @@ class RowQuery(Query):
         return None
 
     @property
-    def row_writers(self) -> list[str]:
+    def row_writer_options(self) -> list[str]:
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
         return []
 
     @property
-    def stream_aside(self) -> str | None:
+    def dead_letter_stream(self) -> str | None:
         """The stream that gets the rows that cannot be sent; None where no stream does."""
         return None
 
@@ -90,7 +90,7 @@ class JetStreamQuery(Query, section="Connecting"):
     """The options of a query that uses JetStream."""
 
     api_prefix: str = option(
-        values.read_tokens,
+        values.read_subject_prefix,
         "subject prefix of the JetStream API, instead of `domain`",
         default=API_PREFIX,
         excludes=("domain",),
@@ -173,7 +173,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         excludes=("startingOffsets",),
     )
     starting_must_exist: bool = option(
-        values.read_strategy,
+        values.read_must_exist,
         "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
         "the next one, `error` fails before anything is read",
         default=LATEST,
@@ -189,7 +189,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         """The start of the query."""
         return self.starting_timestamp or self.starting_offsets
 
-    def starting_at(self, name: str, stream: str) -> Offsets:
+    def starting_offsets_for(self, name: str, stream: str) -> Offsets:
         """Return ``starting_offsets``; those for ``name``, a bucket or object store, are returned for ``stream``.
 
         Raises:

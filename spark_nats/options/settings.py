@@ -16,8 +16,8 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
-from spark_nats.options.files import is_harmless, is_plain
-from spark_nats.options.nearest import hint, instead_of_path, is_of_a_table
+from spark_nats.options.files import is_plain, may_be_shown
+from spark_nats.options.nearest import hint, instead_of_path, is_table_option
 from spark_nats.options.option import Option, value_of, values_of
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
@@ -59,7 +59,7 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
             another one, whatever the kind of the query.
     """
     given: dict[str, Any] = {}
-    for name in sorted(options, key=is_of_a_table, reverse=True):  # a table is an error before any other
+    for name in sorted(options, key=is_table_option, reverse=True):  # a table is an error before any other
         option = known.get(name.lower())
         value = options[name]
         if option is not None:
@@ -127,7 +127,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             problem = str(error)
         # Not below the error that has the value: it may be a secret in a wrong place.
-        if not (is_plain(text) or is_harmless(text)):
+        if not (is_plain(text) or may_be_shown(text)):
             problem = problem.replace(repr(text), "what is not shown here")
         raise OptionError(INVALID_CONTEXT(option=name, problem=problem))
     return values

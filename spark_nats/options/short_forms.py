@@ -16,7 +16,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from spark_nats.protocol.documents import MAX_INTEGER, nanoseconds_of, text_of
+from spark_nats.protocol.documents import MAX_INTEGER, format_time, parse_time
 
 _AGE = "(-?[0-9]{1,19}|-)"
 _SHORT = re.compile(rf"([0-9]{{1,19}}) ([0-9]{{1,20}}) {_AGE}(?: ([0-9]{{1,20}}) ([0-9]{{1,20}})(?: {_AGE} {_AGE})?)?")
@@ -56,7 +56,7 @@ def to_text(entry: ShortEntry) -> str | None:
     return text
 
 
-def from_text(text: str) -> ShortEntry:
+def parse_short_entry(text: str) -> ShortEntry:
     """Return the entry of a short form.
 
     Raises:
@@ -74,14 +74,14 @@ def from_text(text: str) -> ShortEntry:
 
 @lru_cache(_KNOWN)
 def _number_of(created: str) -> int | None:
-    number = nanoseconds_of(created)
+    number = parse_time(created)
     return None if number is None or number < 0 or _text_of(number) != created else number
 
 
 @lru_cache(_KNOWN)
 def _text_of(created: int) -> str:
     """Format a time as a server does, without zeros at its end."""
-    return f"{text_of(created)[:-1].rstrip('0').rstrip('.')}Z"
+    return f"{format_time(created)[:-1].rstrip('0').rstrip('.')}Z"
 
 
 _QUERY_BYTES = 9  # 12 characters in base64

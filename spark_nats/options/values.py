@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
-from spark_nats.options.files import shown, text_of_file
-from spark_nats.options.short_forms import from_text
+from spark_nats.options.files import read_text_file, shown_file_name
+from spark_nats.options.short_forms import parse_short_entry
 from spark_nats.protocol import subjects
 from spark_nats.protocol.documents import parse_object, sequence_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
-from spark_nats.protocol.stream_configs import check_type, read_time
+from spark_nats.protocol.stream_configs import check_type, read_duration_field
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -83,7 +83,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MAX_DURATION = 500 * 3600.0  # seconds; the system takes waits as milliseconds in 31 bits
 
 
-def read_strategy(text: str) -> bool:
+def read_must_exist(text: str) -> bool:
     """Read ``error`` or ``latest``; return whether a message must exist."""
     return read_word(text, ERROR, LATEST) == ERROR
 
@@ -145,7 +145,7 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
-def object_in(text: str) -> dict[str, Any] | None:
+def find_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object in a text; None when it holds none.
 
     Raises:
@@ -156,11 +156,11 @@ def object_in(text: str) -> dict[str, Any] | None:
         found = parse_object(text)
     except ValueError:
         return None
-    json.loads(text, object_pairs_hook=_once)
+    json.loads(text, object_pairs_hook=_refuse_repeated_names)
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("has a name twice in its JSON; name everything once")
     return found
@@ -171,7 +171,7 @@ def read_offsets(text: str) -> Offsets:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
-        parsed = object_in(text)
+        parsed = find_object(text)
     except ValueError as error:
         raise ValueError(f"is {text!r}; it {error}") from None
     try:
@@ -200,7 +200,7 @@ def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
     if isinstance(value, str) and value.lower().startswith(_CONSUMER):
         return ConsumerAckFloor(read_name(value[len(_CONSUMER) :]))
     if isinstance(value, str):
-        entry = from_text(value)
+        entry = parse_short_entry(value)
         return StreamOffset(entry.next, entry.created, entry.time, entry.latest)
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= FIELDS_OF_OFFSETS:
@@ -239,9 +239,9 @@ _INSTEAD = "what such a file holds goes into the option of this name with Secret
 
 def read_pem_file(text: str) -> str:
     """Return the content of a file in PEM format, with certificates or a key."""
-    content = text_of_file(text, _INSTEAD)
+    content = read_text_file(text, _INSTEAD)
     if "-----BEGIN " not in content:
-        raise ValueError(f"is {shown(text)}, which is not a file in PEM format")
+        raise ValueError(f"is {shown_file_name(text)}, which is not a file in PEM format")
     return content
 
 
@@ -269,7 +269,7 @@ _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 _FOR_NAMES = "the name of a file goes into the option with File at its end"
 
 
-def _pem(text: str) -> str:
+def _require_pem(text: str) -> str:
     pem = _text_with_lines(text)
     if "-----BEGIN " not in pem:
         raise ValueError(f"is not a text in PEM format; {_FOR_NAMES}")
@@ -280,7 +280,7 @@ def _pem(text: str) -> str:
 
 def read_certificates_pem(text: str) -> str:
     """Read certificates in PEM format, without a key."""
-    pem = _pem(text)
+    pem = _require_pem(text)
     if "PRIVATE KEY-----" in pem:
         raise ValueError("holds a private key, which Spark's plans would show; give that in 'tlsKeySecret'")
     return pem
@@ -288,7 +288,7 @@ def read_certificates_pem(text: str) -> str:
 
 def read_key_pem(text: str) -> str:
     """Read a private key in PEM format."""
-    pem = _pem(text)
+    pem = _require_pem(text)
     if "PRIVATE KEY-----" not in pem:
         raise ValueError("holds no private key")
     return pem
@@ -302,15 +302,15 @@ def _from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
         if _CONTENT.search(content):
             raise
         raise ValueError(f"{error}; {_FOR_NAMES}") from None
-    return _usable(credentials)
+    return _require_usable_key(credentials)
 
 
 def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
-    content = text_of_file(text, _INSTEAD)
+    content = read_text_file(text, _INSTEAD)
     try:
-        return _usable(parse(content))
+        return _require_usable_key(parse(content))
     except ValueError as error:
-        raise ValueError(f"is {shown(text)}, which {error}") from None
+        raise ValueError(f"is {shown_file_name(text)}, which {error}") from None
 
 
 def read_credentials_file(text: str) -> Credentials:
@@ -325,7 +325,7 @@ def read_jwt(text: str) -> str:
     return text.strip()
 
 
-def _usable(credentials: Credentials) -> Credentials:
+def _require_usable_key(credentials: Credentials) -> Credentials:
     try:
         key_pair(credentials.nkey_seed or "")
     except InvalidCredentialsError:
@@ -369,7 +369,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
         raise ValueError(f"is {text!r}, which is not a regular expression of Python's: {error}; {advice}") from None
 
 
-def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+def _split_valid(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     for part in parts:
         if violation := violation_of(part):
@@ -379,14 +379,14 @@ def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ..
     return parts
 
 
-def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
-    filters = _each(text, violation_of)
-    if pair := subjects.first_overlap(filters):
+def _split_disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    filters = _split_valid(text, violation_of)
+    if pair := subjects.find_overlap(filters):
         raise ValueError(f"names {pair[0]!r} and {pair[1]!r}, which overlap; name everything once")
     return filters
 
 
-def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
+def _require_valid(text: str, violation_of: Callable[[str], str | None]) -> str:
     if violation := violation_of(text):
         raise ValueError(f"is {text!r}; it {violation}")
     return text
@@ -394,17 +394,17 @@ def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
 
 # Names of streams; subjects of a stream or keys of a bucket, which must not overlap; subjects to subscribe to. All
 # three are comma-separated, and all but names may have wildcards.
-read_names = partial(_each, violation_of=_stream_violation)
-read_filters = partial(_disjoint, violation_of=subjects.filter_violation)
-read_subjects = partial(_each, violation_of=subjects.filter_violation)
+read_names = partial(_split_valid, violation_of=_stream_violation)
+read_filters = partial(_split_disjoint, violation_of=subjects.filter_violation)
+read_subjects = partial(_split_valid, violation_of=subjects.filter_violation)
 # The name of a JetStream domain, of a consumer or of one stream, and that of a queue group.
-read_name = partial(_valid, violation_of=subjects.name_violation)
-read_queue_group = partial(_valid, violation_of=subjects.queue_violation)
+read_name = partial(_require_valid, violation_of=subjects.name_violation)
+read_queue_group = partial(_require_valid, violation_of=subjects.queue_violation)
 
 
-def read_tokens(text: str) -> str:
+def read_subject_prefix(text: str) -> str:
     """Read a subject prefix: literal tokens, with or without a trailing dot; return it without the dot."""
-    return _valid(text, lambda prefix: subjects.subject_violation(prefix.removesuffix("."))).removesuffix(".")
+    return _require_valid(text, lambda prefix: subjects.subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
 CREATED: dict[str, type] = {
@@ -421,7 +421,7 @@ CREATED: dict[str, type] = {
 """The types of the fields of a new bucket, by their names in ADR-8; an object store has some of them."""
 
 
-def read_creation(text: str, what: str, fields: Collection[str], example: str) -> dict[str, Any] | None:
+def read_create_option(text: str, what: str, fields: Collection[str], example: str) -> dict[str, Any] | None:
     """Read ``true``, ``false`` or the configuration of a bucket or an object store in JSON.
 
     Args:
@@ -435,14 +435,16 @@ def read_creation(text: str, what: str, fields: Collection[str], example: str) -
     """
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
-    config = object_in(text)
+    config = find_object(text)
     if config is None:
         raise ValueError(f"must be true, false or {what}'s configuration in JSON, such as {example}")
     for name, value in config.items():
         if name not in fields:
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
         check_type(name, value, CREATED[name])
-    times = {name: read_time(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")}
+    times = {
+        name: read_duration_field(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")
+    }
     if not 1 <= config.get("history", 1) <= MAX_HISTORY:
         raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {MAX_HISTORY} (ADR-8)")
     if config.get("storage", "file") not in ("file", "memory"):

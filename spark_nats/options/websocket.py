@@ -34,9 +34,9 @@ _HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
 _OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*", re.I)
 
 
-def read_headers(text: str) -> ByWebSocket:
+def read_websocket_headers(text: str) -> ByWebSocket:
     """Read a JSON object with the headers of a request; no error shows a value."""
-    found = values.object_in(text)
+    found = values.find_object(text)
     if found is None:
         raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
     for name, value in found.items():
@@ -53,7 +53,7 @@ class WebSocket(Group, section="Connecting"):
     """The option for servers that are reached through a WebSocket."""
 
     opening: ByWebSocket = option(
-        read_headers,
+        read_websocket_headers,
         "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
         "its plans",
         name="websocketHeadersSecret",

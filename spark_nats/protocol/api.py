@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from spark_nats.conditions import Transient
-from spark_nats.protocol.documents import integer_at, is_object, parse_document, printable, string_at
+from spark_nats.protocol.documents import begins_like_object, integer_at, parse_document, printable, string_at
 
 API_PREFIX = "$JS.API"  # default first tokens of the API's subjects; an account may import an API under other tokens
 
@@ -23,7 +23,7 @@ def domain_of(prefix: str) -> str:
     return found[1] if found else ""
 
 
-def is_of_account(prefix: str) -> bool:
+def is_of_own_account(prefix: str) -> bool:
     """Return whether an API prefix is that of the login's own account, in any domain, and not of another account."""
     return prefix == API_PREFIX or domain_of(prefix) != ""
 
@@ -47,7 +47,7 @@ class Api(StrEnum):
     CONSUMER_RESET = "CONSUMER.RESET"
     DIRECT_GET = "DIRECT.GET"
 
-    def about(self, *names: str) -> str:
+    def with_names(self, *names: str) -> str:
         """Return the operation with names, as in subjects and error messages, such as ``STREAM.INFO.ORDERS``."""
         return ".".join([self.value, *names])
 
@@ -163,7 +163,7 @@ def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
 
 def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiError | None:
     """Return JetStream's answer to an operation, as :func:`parse_answer` does; None if another client has answered."""
-    if not is_object(payload):
+    if not begins_like_object(payload):
         return None
     answer = parse_document(payload)
     return _error_or(answer) if answer.get("type") == operation.answer_type else None
@@ -180,12 +180,12 @@ def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
     )
 
 
-def subjects_query(pattern: str) -> dict[str, Any]:
+def subject_counts_body(pattern: str) -> dict[str, Any]:
     """Return the body of a request for a stream's state with the number of messages of each matching subject."""
     return {"subjects_filter": pattern}
 
 
-def message_query(sequence: int | None, subject: str, with_headers: bool) -> dict[str, Any]:
+def message_get_body(sequence: int | None, subject: str, with_headers: bool) -> dict[str, Any]:
     """Return the body of a request for the first message that matches a filter from a sequence on, or for the last.
 
     A ``sequence`` of None requests the last match. The message includes its headers only ``with_headers``.

@@ -128,7 +128,7 @@ def packed(array: pa.Array) -> tuple[Bytes, Positions]:
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def rare_positions(mask: Mask) -> Positions:
+def true_positions(mask: Mask) -> Positions:
     """Return where ``mask`` is set; faster than NumPy's search when few flags are set, one in many bytes.
 
     It checks words of eight flags first, and then the flags of the nonzero words.
@@ -225,7 +225,7 @@ class Separators(NamedTuple):
         """Return the row of each separator."""
         return np.repeat(np.arange(len(self.per_row)), self.per_row)
 
-    def at(self, k: int | Positions) -> Positions:
+    def at_each(self, k: int | Positions) -> Positions:
         """Return the position of each row's separator ``k``, counted from 0 (undefined where it has fewer)."""
         if len(self.position) == 0:
             return np.zeros(len(self.first), np.int64)

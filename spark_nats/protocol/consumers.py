@@ -9,7 +9,8 @@ from typing import Any
 from spark_nats.protocol.documents import integer_at, positive_at, printable, string_at, text_at
 
 INACTIVE_THRESHOLD = 60_000_000_000
-"""Nanoseconds without a request after which the server deletes one of our ephemeral consumers, see :func:`shorten`."""
+"""Nanoseconds without a request after which the server deletes one of our ephemeral consumers,
+see :func:`lower_threshold`."""
 _DURABLE_BASE = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
@@ -32,7 +33,7 @@ class ConsumerInfo:
     leader: str  # name of the server that leads it; empty without a cluster
 
     @property
-    def acknowledged(self) -> int:
+    def after_acknowledged(self) -> int:
         """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements."""
         return self.begins if self.config.get("ack_policy") == "none" else self.after_floor
 
@@ -63,7 +64,7 @@ class ConsumerInfo:
         return filters_of(self.config)
 
 
-def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
+def parse_consumer(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
     """Return the state of a stream's consumer from an answer; ValueError when it is about another one or invalid."""
     config = answer.get("config")
     if answer.get("name") != name:  # the name becomes part of subjects
@@ -84,11 +85,11 @@ def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
     )
 
 
-def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
+def parse_reset_consumer(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
     """Return a consumer's state from the answer to its move to ``sequence``; ValueError when it was not moved there."""
     if integer_at(answer, "reset_seq") != sequence:
         raise ValueError(f"it does not say that the consumer begins at {sequence}")
-    return consumer_in(answer, stream, name)
+    return parse_consumer(answer, stream, name)
 
 
 def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
     return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
 
 
-def copier_of(config: dict[str, Any]) -> str:
+def copied_stream_text(config: dict[str, Any]) -> str:
     """Return in words the stream for which a consumer copies, as its source or its mirror does; empty for others.
 
     Servers create such a consumer since nats-server 2.14, with the stream's name in its metadata.
@@ -111,7 +112,7 @@ def copier_of(config: dict[str, Any]) -> str:
     return ""
 
 
-def is_of(entry: Any, stream: str) -> bool:
+def may_be_consumer_of(entry: Any, stream: str) -> bool:
     """Tell whether an entry of a list describes a consumer of a stream; an offline consumer does not name its own."""
     return text_at(entry, "stream_name") in (stream, None)
 
@@ -123,7 +124,7 @@ def name_in(entry: Any) -> str:
 
 
 def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
-    """Return the configuration for :func:`~spark_nats.jetstream.consuming.consumers.create_consumer`."""
+    """Return the configuration for :func:`~spark_nats.jetstream.consuming.consumers.create_ephemeral`."""
     config: dict[str, Any] = {
         "ack_policy": "none",
         "mem_storage": True,
@@ -152,7 +153,7 @@ def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], 
     return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
 
 
-def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
+def reason_not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
     """Return why a durable is not ours; empty when its metadata has the key ``mark`` and its filters are these.
 
     ``what_for`` says in the text what spark-nats would have made the durable for.
@@ -163,20 +164,20 @@ def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: s
     return "" if same else f"is for {', '.join(found.filters) or 'all subjects'}"
 
 
-def shorten(config: dict[str, Any], stream: dict[str, Any]) -> bool:
+def lower_threshold(config: dict[str, Any], stream: dict[str, Any]) -> bool:
     """Lower a consumer's inactive threshold to what its stream allows; return whether the configuration changed."""
-    limit = max_inactivity(stream)
+    limit = max_inactive_threshold(stream)
     if limit is None or limit >= config["inactive_threshold"]:
         return False
     config["inactive_threshold"] = limit
     return True
 
 
-def max_inactivity(stream: dict[str, Any]) -> int | None:
+def max_inactive_threshold(stream: dict[str, Any]) -> int | None:
     """Return the longest inactive threshold that a stream allows its consumers, in nanoseconds; None for no limit."""
     return positive_at(stream, "consumer_limits", "inactive_threshold")
 
 
-def creation(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:
+def consumer_create_body(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:
     """Return the body of a request to create a consumer, with an ``action`` if there is one."""
     return {"stream_name": stream, "config": config, **more}

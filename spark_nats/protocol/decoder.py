@@ -193,9 +193,9 @@ class _Scan:
             self.needed = available + 1
             return False
         if found := _MESSAGE_LINE.fullmatch(self.chunk, start, eol):
-            header_size, total = 0, self._size(found, 4)
+            header_size, total = 0, self._checked_size(found, 4)
         elif found := _HEADER_LINE.fullmatch(self.chunk, start, eol):
-            header_size, total = self._size(found, 4), self._size(found, 5)
+            header_size, total = self._checked_size(found, 4), self._checked_size(found, 5)
         elif found := _CONTROL_LINE.fullmatch(self.chunk, start, eol):
             argument = (found[2] or b"").rstrip(b" \t")
             self.controls.append((self._count, Control(Op(found[1].decode().upper()), argument)))
@@ -219,7 +219,7 @@ class _Scan:
         self.position = end + 2
         return True
 
-    def _size(self, found: re.Match[bytes], group: int) -> int:
+    def _checked_size(self, found: re.Match[bytes], group: int) -> int:
         # Compared as text first: Python refuses to convert thousands of digits.
         digits = found[group].lstrip(b"0")
         if len(digits) > len(str(self.max_message)) or int(digits or b"0") > self.max_message:
@@ -243,7 +243,7 @@ class _Guess:
         self._table: bytecolumns.Positions = _NO_FRAMES
         self._stops: bytecolumns.Positions = bytecolumns.NO_POSITIONS
         # A line begins after each LF and ends before the next.
-        feeds = np.concatenate([_BEFORE_FIRST, bytecolumns.rare_positions(buffer == _LF)])
+        feeds = np.concatenate([_BEFORE_FIRST, bytecolumns.true_positions(buffer == _LF)])
         chosen = np.flatnonzero(np.diff(feeds) >= _MIN_LINE + 2)
         if len(chosen) == 0:
             return
@@ -276,8 +276,8 @@ class _Guess:
         lines, offsets = bytecolumns.packed(bytecolumns.gather(buffer, start, line_end))
         fields = bytecolumns.split((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
-        operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
-        last = fields.at(fields.per_row - 1)
+        operation_end, subject_end, sid_end = fields.at_each(0), fields.at_each(1), fields.at_each(2)
+        last = fields.at_each(fields.per_row - 1)
         good = (
             ((has_reply == 0) | (has_reply == 1))
             & (operation_end - offsets[:-1] == 3 + has_header)
@@ -289,9 +289,9 @@ class _Guess:
         first_byte = line_end + 2
         payload = first_byte
         if has_header.any():
-            header, is_number = bytecolumns.decimals(lines, fields.at(fields.per_row - 2) + 1, last)
+            header, is_number = bytecolumns.decimals(lines, fields.at_each(fields.per_row - 2) + 1, last)
             payload = first_byte + np.where(has_header, header, 0)
-            good &= ~has_header | (is_number & (last - fields.at(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
+            good &= ~has_header | (is_number & (last - fields.at_each(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
             good &= payload <= end
 
         shift = start - offsets[:-1]  # from a position in the packed lines to one in the chunk
@@ -304,7 +304,7 @@ class _Guess:
                 subject_end + 1 + shift,
                 sid_end + shift,
                 sid_end + has_reply + shift,
-                fields.at(2 + has_reply) + shift,
+                fields.at_each(2 + has_reply) + shift,
                 first_byte,
                 payload,
                 end,

@@ -69,7 +69,7 @@ class Deliveries:
         found = self._replies[chosen] if isinstance(chosen, slice) else self._replies.filter(booleans(chosen))
         return Deliveries(found)
 
-    def other_consumer(self, stream: str, consumer: str) -> str | None:
+    def find_reply_of_other(self, stream: str, consumer: str) -> str | None:
         """Return the first reply subject from another stream or consumer, quoted; None when there is none."""
         if not len(self):
             return None
@@ -93,7 +93,7 @@ class Deliveries:
             raise self._error(i)
         return Delivery(*map(int, numbers))
 
-    def last(self) -> tuple[int, int]:
+    def last_sequence_and_time(self) -> tuple[int, int]:
         """Return the stream sequence and the timestamp of the last delivery."""
         delivery = self.at(len(self) - 1)
         return delivery.stream_sequence, delivery.timestamp
@@ -107,7 +107,7 @@ class Deliveries:
         return self._number(3)
 
     def _number(self, k: int) -> Positions:
-        start, end = self._dots.at(self._before + k) + 1, self._dots.at(self._before + k + 1)
+        start, end = self._dots.at_each(self._before + k) + 1, self._dots.at_each(self._before + k + 1)
         value, valid = decimals(self._data, start, end)
         self._require(valid)
         return value

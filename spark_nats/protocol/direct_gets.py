@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from spark_nats.conditions.jetstream import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.documents import nanoseconds_of
+from spark_nats.protocol.documents import parse_time
 from spark_nats.protocol.headers import NO_RESPONDERS, VERSION, RequestRefused, Status
 from spark_nats.protocol.messages import Messages, Span
 
@@ -55,7 +55,7 @@ class DirectGetReplies:
         sequences, previous = self.sequences[chosen], self.previous[chosen]
         return DirectGetReplies(sequences, previous, self.data, self.times.take(chosen), self.streams.take(chosen))
 
-    def other_stream(self, stream: str) -> str | None:
+    def find_other_stream(self, stream: str) -> str | None:
         """Return the name of another stream that answered instead of this one; None when there is none."""
         lines = bytecolumns.gather(self.data, *self.streams)
         # Only the end is compared: the message's last own header may lack its CRLF.
@@ -65,7 +65,7 @@ class DirectGetReplies:
         said: bytes = lines[int(np.argmin(named))].as_py().rpartition(_STREAM)[2]
         return said.rstrip(b"\r").decode("utf-8", "backslashreplace")
 
-    def last(self) -> tuple[int, int]:
+    def last_sequence_and_time(self) -> tuple[int, int]:
         """Return the last message's sequence, and its time in nanoseconds since 1970 UTC.
 
         ProtocolError when the time is invalid.
@@ -93,7 +93,7 @@ class DirectGetReplies:
         raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=wrong[:40]))
 
 
-def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
+def separate_stored_messages(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
     """Separate stored messages from other answers, and restore the messages' own subjects and headers.
 
     Returns:
@@ -119,15 +119,15 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tupl
     shift = answers.header.start - begin  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
     # The added lines begin after the message's own last line, or with the block.
-    added = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, begin)
-    streams = Span(added, lines.at(lines.per_row - _ADDED_LINES))
+    added = np.where(lines.per_row > _ADDED_LINES, lines.at_each(lines.per_row - _ADDED_LINES - 1) + 1, begin)
+    streams = Span(added, lines.at_each(lines.per_row - _ADDED_LINES))
     own = np.where(added - begin > len(VERSION) + 2, added, begin)  # the version line alone is no header
     header = Span(answers.header.start, own + shift)
     gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
     return replace(answers, subject=subject, header=header), gotten, others
 
 
-def is_single(header: bytes) -> bool:
+def is_unbatched_answer(header: bytes) -> bool:
     """Return whether an answer is a single message from a server before 2.11, which has no batches."""
     return _SEQUENCE in header
 
@@ -138,7 +138,7 @@ def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Separators) -> 
     if len(data) < 8 or not found.any():
         return np.zeros_like(found)
     for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
-        start = lines.at(lines.per_row - 2 - line) + 1
+        start = lines.at_each(lines.per_row - 2 - line) + 1
         for i, word in bytecolumns.words_of(name):
             found &= bytecolumns.load_words(data, np.minimum(start + i, len(data) - 8)) == word
     return found
@@ -149,11 +149,11 @@ def _value(
 ) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
     """Return where the value of an added line begins and ends; lines are counted from the end, the empty one is 0."""
     end = lines.per_row - 1 - line
-    return lines.at(end - 1) + 1 + len(name), lines.at(end) - 1
+    return lines.at_each(end - 1) + 1 + len(name), lines.at_each(end) - 1
 
 
 def _nanoseconds(time: bytes) -> int | None:
-    return nanoseconds_of(time.decode("ascii", "replace"))
+    return parse_time(time.decode("ascii", "replace"))
 
 
 def encode_direct_get(sequence: int, messages: int, max_bytes: int, subject: str | None = None) -> bytes:

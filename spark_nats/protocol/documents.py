@@ -23,7 +23,7 @@ _SEPARATORS = (b",", b"[", b"{")
 _MAX_PARTS = 200_000
 
 
-def is_object(data: bytes) -> bool:
+def begins_like_object(data: bytes) -> bool:
     """Return whether received bytes begin like a JSON object."""
     return data.lstrip().startswith(b"{")
 
@@ -78,7 +78,7 @@ def integer_at(document: Any, *path: str, least: int = 0) -> int:
 
     Raises:
         ValueError: the value is something else. The other ``_at`` functions have the first two arguments and the same
-            error, but :func:`integers_at` takes one name, and :func:`positive_at` and :func:`value_at` raise nothing.
+            error, but :func:`integers_at` takes one name; :func:`positive_at`, :func:`value_at` raise none.
     """
     value = value_at(document, *path)
     if type(value) is not int or not least <= value <= MAX_INTEGER:
@@ -137,7 +137,7 @@ def text_at(document: Any, *path: str) -> str | None:
     return None if value_at(document, *path) is None else string_at(document, *path) or None
 
 
-def bytes_at(document: Any, *path: str) -> bytes:
+def base64_at(document: Any, *path: str) -> bytes:
     """Return bytes that are encoded in base64; empty when the value is null or missing."""
     value = value_at(document, *path)
     try:
@@ -149,13 +149,13 @@ def bytes_at(document: Any, *path: str) -> bytes:
 def time_at(document: Any, *path: str) -> int:
     """Return a time in RFC 3339 as nanoseconds since 1970."""
     value = value_at(document, *path)
-    time = nanoseconds_of(value) if isinstance(value, str) else None
+    time = parse_time(value) if isinstance(value, str) else None
     if time is None:
         raise _wrong(path, "not a time")
     return time
 
 
-def nanoseconds_of(text: str) -> int | None:
+def parse_time(text: str) -> int | None:
     """Return a time in RFC 3339 as nanoseconds since 1970; None when the text is no such time."""
     found = _TIME.fullmatch(text)
     if found is not None:
@@ -182,7 +182,7 @@ def _wrong(path: tuple[str, ...], what: str) -> ValueError:
     return ValueError(f"{'.'.join(path)!r} is {what}")
 
 
-def text_of(nanoseconds: int) -> str:
+def format_time(nanoseconds: int) -> str:
     """Format nanoseconds since 1970 as a text that :func:`time_at` reads, in UTC and to the nanosecond."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"

@@ -50,7 +50,7 @@ PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes, where the server le
 REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # API level that a request needs; servers below it refuse
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
 BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of messages stored together or not at all (ADR-50)
-BATCH_HEADER_BYTES = 94  # maximum that :func:`number_batch` adds to one of 9,999 messages, with an id of 16 characters
+BATCH_HEADER_BYTES = 94  # most that :func:`add_batch_headers` adds to one of 9,999 messages, with 16 characters as id
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
@@ -98,7 +98,7 @@ def encode_block(headers: Mapping[str, str]) -> bytes:
     return b"%b\r\n%b\r\n" % (VERSION, lines.encode())
 
 
-def header_values(blocks: pa.BinaryArray, name: str, *, strip: bool = True) -> pa.BinaryArray:
+def first_header_values(blocks: pa.BinaryArray, name: str, *, strip: bool = True) -> pa.BinaryArray:
     """Return a header's first value in each block, null where it has none; the name has only letters and dashes.
 
     Without ``strip``, white space after a value belongs to it, as it does for the server.
@@ -107,7 +107,7 @@ def header_values(blocks: pa.BinaryArray, name: str, *, strip: bool = True) -> p
     return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?){end}\r\n").flatten()[0]
 
 
-def with_id(block: bytes, message_id: str) -> bytes:
+def with_id_replaced(block: bytes, message_id: str) -> bytes:
     """Return a header block with another value of its message id."""
     return _ID_LINE.sub(lambda _: f"{MSG_ID}: {message_id}".encode(), block, count=1)
 
@@ -152,7 +152,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if ((data[start] <= _SPACE) | (data[end - 1] <= _SPACE)).any():
         values = pc.ascii_trim(values, characters=" \t")
     replaced = np.union1d(row[odd_names], row[odd_values])
-    if _any_repeats(row, _name_hashes(names)):
+    if _may_repeat(row, _name_hashes(names)):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
     return HeaderColumn(_maps(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
@@ -201,7 +201,7 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
     return _maps(bytecolumns.offsets_of(row[entries], rows), names.take(bytecolumns.integers(entries)), lists)
 
 
-def _any_repeats(row: bytecolumns.Positions, code: bytecolumns.Positions) -> bool:
+def _may_repeat(row: bytecolumns.Positions, code: bytecolumns.Positions) -> bool:
     """Return whether a code may repeat within a row: yes, unchecked, if a row has more than ``_MANY_HEADERS`` lines."""
     most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
     if most > _MANY_HEADERS:
@@ -278,7 +278,7 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
     return Violation(wrong_rows, say)
 
 
-def silencing(lines: HeaderLines) -> bytecolumns.Mask:
+def are_only_traced(lines: HeaderLines) -> bytecolumns.Mask:
     """Return a mask of the rows that a server from 2.11 on only traces: it neither stores nor answers them.
 
     Servers before 2.14 find the name of :data:`TRACE_DEST` in any letters.
@@ -339,7 +339,7 @@ def find_id_violation(values: pa.Array) -> Violation | None:
     return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
 
-def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
+def add_batch_headers(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
     """Add the headers that make messages an atomic batch, which its last message commits (ADR-50).
 
     Args:

@@ -69,8 +69,8 @@ class Messages:
         value, valid = bytecolumns.decimals(self.buffer, *self.sid)
         return np.where(valid, value, -1)
 
-    def numbers(self, inbox: str) -> tuple[bytecolumns.Positions, bytecolumns.Mask]:
-        """Return the numbers after the inbox in the subjects, see :func:`numbered`, and a mask of the valid ones."""
+    def numbers_below_inbox(self, inbox: str) -> tuple[bytecolumns.Positions, bytecolumns.Mask]:
+        """Return the numbers after the inbox in subjects (:func:`numbered_subjects`), and a mask of the valid ones."""
         return bytecolumns.decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
     def decoded(self, span: Span) -> bytecolumns.Text:
@@ -103,7 +103,7 @@ class Messages:
         headers = self.header.end - self.header.start - added
         return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
 
-    def without_sizes(self) -> Messages:
+    def without_size_headers(self) -> Messages:
         """Return messages that came without payloads with their own headers only, whose blocks lack the empty line.
 
         The server's last line of each is left out; ProtocolError when a block does not end with a size.
@@ -142,7 +142,7 @@ class Messages:
         return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
 
 
-def numbered(inbox: str, first: int, count: int) -> pa.StringArray:
+def numbered_subjects(inbox: str, first: int, count: int) -> pa.StringArray:
     """Return the subjects below an inbox that receive the answers to messages with ``count`` numbers from ``first`` on.
 
     A number has at least five digits, the last four out of a table: formatting each number takes twice as long.

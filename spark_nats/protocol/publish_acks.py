@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
-from spark_nats.protocol.documents import integer_at, is_object, parse_document, string_at, text_at
+from spark_nats.protocol.documents import begins_like_object, integer_at, parse_document, string_at, text_at
 from spark_nats.protocol.headers import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.messages import Messages
@@ -79,22 +79,22 @@ class Said(Enum):
 
 
 def said_by(stream: str, domain: str | None, payload: bytes) -> Said:
-    """Return what an answer says: see :func:`stored_by`, which raises an error where this returns ``STORED``."""
+    """Return what an answer says, as :func:`stored_sequence_or_error`, which raises where this returns ``STORED``."""
     try:
-        stored = stored_by(payload, stream, domain)
+        stored = stored_sequence_or_error(payload, stream, domain)
     except ValueError:
         return Said.STORED
     return Said.REFUSED if isinstance(stored, ApiError) else Said.STORED if stored else Said.NOTHING
 
 
-def stored_by(payload: bytes, stream: str, domain: str | None) -> int | ApiError:
+def stored_sequence_or_error(payload: bytes, stream: str, domain: str | None) -> int | ApiError:
     """Return the sequence at which an answer says that a stream has stored a message, or the error in the answer.
 
     ``domain`` is the stream's; None counts any.
     0 when another client has answered: the answer does not name the stream, or is an error without an ``err_code``, as
     services describe theirs. ValueError when the JSON, an error in it or the stream's sequence is malformed.
     """
-    if not is_object(payload):
+    if not begins_like_object(payload):
         return 0
     answer = parse_answer(payload)
     if isinstance(answer, ApiError):
@@ -147,7 +147,7 @@ class PublishAcks:
         self.domain = domain
         self._compact, self._spaced = (_Spelling.of(stream, domain, space) for space in ("", " "))
 
-    def crosses(self, domain: str) -> bool:
+    def other_domains_may_answer(self, domain: str) -> bool:
         """Return whether streams in other domains may answer too, over a server that is in this domain.
 
         Servers hand the subjects of buckets on to no other domain.
@@ -206,13 +206,13 @@ class PublishAcks:
         plain = _begin_with(answers, spelling.beginning, spelling.words)
         if plain.all():
             return {}
-        elsewhere = self.elsewhere(answers)
+        elsewhere = self.stored_in_other_domain(answers)
         found = {i: self.refusal(answers, i) for i in np.flatnonzero(~plain & ~elsewhere).tolist()}
         if elsewhere.any():
             found |= dict.fromkeys(np.flatnonzero(elsewhere).tolist(), self.refusal(answers, int(np.argmax(elsewhere))))
         return {i: refusal for i, refusal in found.items() if refusal is not None}
 
-    def elsewhere(self, answers: Messages) -> Mask:
+    def stored_in_other_domain(self, answers: Messages) -> Mask:
         """Return a mask of the answers by which a stream of this name in another domain acknowledges its message."""
         spelling = self._spelling(answers)
         found = np.zeros(len(answers), np.bool_)
@@ -220,7 +220,7 @@ class PublishAcks:
             found |= _begin_with(answers, beginning, words_of(beginning))
         return found & ~_begin_with(answers, spelling.own, words_of(spelling.own)) if found.any() else found
 
-    def sequence(self, answers: Messages, i: int) -> int:
+    def sequence_or_zero(self, answers: Messages, i: int) -> int:
         """Return the sequence in an answer, whatever stream it names; 0 if the answer has none."""
         payload = answers.payload_at(i)
         for spelling in (self._compact, self._spaced):
@@ -307,12 +307,12 @@ def _verdict(error: ApiError) -> Verdict:
     return _VERDICTS.get(error.err_code, Verdict.REJECTED)
 
 
-def expecting(sequence: str, reason: str) -> str:
+def conflict_reason(sequence: str, reason: str) -> str:
     """Return why a message was not stored (:attr:`Verdict.CONFLICT`), with the sequence that its header expects."""
     return f"it expects the subject's last message at sequence {sequence}, but: {reason}"
 
 
-def is_other_last_id(payload: bytes) -> bool:
+def is_wrong_last_id(payload: bytes) -> bool:
     """Return whether an answer refuses its message because the stream's last one has another id than expected."""
     with contextlib.suppress(ValueError):
         answer = parse_answer(payload)

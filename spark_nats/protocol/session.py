@@ -1,7 +1,7 @@
 """A client's side of one connection without its socket: received bytes in, messages and events out, bytes to send.
 
 Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it the received bytes together with the
-time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls :meth:`Session.check_silence` at
+time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls :meth:`Session.ping_if_silent` at
 ``ping_at``. Everything that affects the state of the protocol is in this file: the greeting, the login, PINGs and their
 PONGs in both directions, and what an -ERR means for them.
 
@@ -64,13 +64,13 @@ class Session:
         """Return the bytes to send next; None when there are none."""
         return self._due[0] if self._due else None
 
-    def sent(self, count: int) -> None:
+    def remove_sent(self, count: int) -> None:
         """Remove the first ``count`` due bytes, because they were sent."""
         rest = self._due.popleft()[count:]
         if rest:
             self._due.appendleft(rest)
 
-    def send(self, frames: bytes | pa.Buffer) -> None:
+    def queue(self, frames: bytes | pa.Buffer) -> None:
         """Queue encoded frames to be sent."""
         view = memoryview(frames)
         if self._due and len(self._due[-1]) + len(view) <= _SMALL:  # so that they take one system call
@@ -78,15 +78,15 @@ class Session:
         elif view:
             self._due.append(view)
 
-    def log_in(self, hello: control.ConnectOptions) -> int:
-        """Answer the server's greeting, and return a :meth:`mark`; a server that reaches the mark accepts the login."""
-        self.send(hello.encode())
-        return self.mark()
+    def queue_login(self, hello: control.ConnectOptions) -> int:
+        """Queue the answer to the server's greeting, and a PING, whose number it returns; the PONG is the login."""
+        self.queue(hello.encode())
+        return self.queue_ping()
 
-    def mark(self) -> int:
+    def queue_ping(self) -> int:
         """Queue a PING as a mark, and return its number; the server answers after processing what was sent before."""
         self._pings += 1
-        self.send(control.PING)
+        self.queue(control.PING)
         return self._pings
 
     def has_reached(self, mark: int) -> bool:
@@ -106,14 +106,14 @@ class Session:
         events = [event for _, each in controls if (event := self._obey(each))]
         return messages, events
 
-    def check_silence(self, now: float) -> bool:
+    def ping_if_silent(self, now: float) -> bool:
         """Ping a server that is silent for too long; return False to give it up, after too many unanswered PINGs."""
         if now < self.ping_at:
             return True
         if self._pings - self._pongs >= MAX_PINGS_OUT:
             return False
         self.ping_at = now + self._ping_interval
-        self.mark()
+        self.queue_ping()
         return True
 
     def _obey(self, received: control.Control) -> Event | None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from spark_nats.protocol.documents import nanoseconds_of
+from spark_nats.protocol.documents import parse_time
 
 MAX_MESSAGE_SIZE = (32 << 20) - 4096
 """Maximum bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32
@@ -122,7 +122,7 @@ def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
     return None
 
 
-def nearest_field(name: str, config: Mapping[str, Any]) -> str | None:
+def find_misspelt_field(name: str, config: Mapping[str, Any]) -> str | None:
     """Return the field that a user may have meant by one that a server does not know; None when nothing is similar.
 
     Only fields of the same object are compared. A field that is known here is not misspelt: the server is older.
@@ -156,7 +156,7 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
-        return read_time(shown, value)
+        return read_duration_field(shown, value)
     if kind == _TIME and not _is(int, value):
         raise _wrong(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
     if isinstance(kind, type):
@@ -182,10 +182,10 @@ def check_type(shown: str, value: Any, kind: type) -> None:
         raise _wrong(shown, value, _KINDS[kind])
 
 
-def read_time(shown: str, text: str) -> int:
+def read_duration_field(shown: str, text: str) -> int:
     """Return the nanoseconds of a field's text; ValueError when the text is no time."""
     try:
-        return nanoseconds(text)
+        return parse_duration(text)
     except ValueError as error:
         raise ValueError(f"has a time as {shown!r} that {error}") from None
 
@@ -198,7 +198,7 @@ def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
     return ValueError(f"has {json.dumps(value)} as {shown!r}, which must be {wanted}")
 
 
-def nanoseconds(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Return the nanoseconds of a time with its unit, such as ``90s`` or ``1h30m``, or of ``0``; else ValueError."""
     parts = re.findall(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text)
     total = sum(
@@ -225,7 +225,7 @@ def _same(field: str, asked: Any, has: Any) -> bool:
     ``field`` is the name of a field of a stream, a mirror or a source; it is empty for values within other objects.
     """
     if field == "opt_start_time":  # a server that reports none may have dropped it
-        return not isinstance(asked, str) or not isinstance(has, str) or nanoseconds_of(asked) == nanoseconds_of(has)
+        return not isinstance(asked, str) or not isinstance(has, str) or parse_time(asked) == parse_time(has)
     if asked == has or (field in ("duplicate_window", "subjects") and not asked):
         return True
     if field in _DEFAULTS:

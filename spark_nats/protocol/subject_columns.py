@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.subjects import Shape, shape_of, subject_violation
+from spark_nats.protocol.subjects import Shape, shape_and_tokens, subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
@@ -42,7 +42,7 @@ class Violation:
         return self.say(self.row)
 
 
-def breaking(wrong: bytecolumns.Mask, rule: str) -> Violation | None:
+def violation_or_none(wrong: bytecolumns.Mask, rule: str) -> Violation | None:
     """Return the violation of a rule by the rows of a mask; None when the mask has no row."""
     return Violation(wrong, lambda _: rule) if wrong.any() else None
 
@@ -66,7 +66,7 @@ class SubjectMatcher:
         literals: list[bytes] = []
         shaped: dict[Shape, list[bytes]] = {}
         for each in filters:
-            shape, tokens = shape_of(each)
+            shape, tokens = shape_and_tokens(each)
             key = ".".join(token for token in tokens if token != "*").encode()
             if shape.is_open or shape.stars:
                 shaped.setdefault(shape, []).append(key)
@@ -111,8 +111,8 @@ def _match_shape(
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, stop in shape.runs():
-        start = dots.at(first - 1) + 1 if first else offsets[:-1]
-        end = dots.at(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
+        start = dots.at_each(first - 1) + 1 if first else offsets[:-1]
+        end = dots.at_each(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
         parts.append(bytecolumns.gather(data, start[matched], end[matched]))
     if parts:
         found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _DOT_BYTES), keys)

@@ -92,7 +92,7 @@ class Shape(NamedTuple):
         return tuple(i for i in range(min(self.tokens, other.tokens)) if i not in stars) if fits else None
 
 
-def shape_of(subject: str) -> tuple[Shape, list[str]]:
+def shape_and_tokens(subject: str) -> tuple[Shape, list[str]]:
     """Return the shape of a valid filter, and its tokens without a final ``>``."""
     tokens = subject.split(".")
     is_open = tokens[-1] == ">"
@@ -101,7 +101,7 @@ def shape_of(subject: str) -> tuple[Shape, list[str]]:
     return Shape(len(tokens), is_open, tuple(i for i, token in enumerate(tokens) if token == "*")), tokens
 
 
-def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
+def find_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
     """Return two valid filters that overlap; None when all are disjoint.
 
     A filter is looked up among the filters of each shape, by the tokens that both must share. So the cost depends on
@@ -109,7 +109,7 @@ def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
     """
     groups: dict[Shape, _Group] = {}
     for each in filters:
-        shape, tokens = shape_of(each)
+        shape, tokens = shape_and_tokens(each)
         group = groups.setdefault(shape, _Group())
         for other, members in groups.items():
             if other not in group.shared:

@@ -18,7 +18,7 @@ class Permission:
     allow: tuple[str, ...] = ()  # everything when empty
     deny: tuple[str, ...] = ()  # what is denied, whatever ``allow`` says
 
-    def includes(self, subject: str) -> bool:
+    def allows_all_of(self, subject: str) -> bool:
         """Return whether one entry allows all that a subject or wildcard stands for, and none denies any of it."""
         if any(overlap(entry, subject) for entry in self.deny):
             return False

@@ -22,7 +22,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import account_info, list_streams, stream_names
-from spark_nats.jetstream.messages import first_sequence_since, last_sequence, next_sequence
+from spark_nats.jetstream.messages import first_sequence_since, last_sequence, sequence_from
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
@@ -32,7 +32,7 @@ from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries, pull_event
-from spark_nats.protocol.direct_gets import direct_event, take_apart
+from spark_nats.protocol.direct_gets import direct_event, separate_stored_messages
 from spark_nats.protocol.documents import MAX_INTEGER
 from spark_nats.protocol.headers import parse_status, split_blocks
 from spark_nats.protocol.users import parse_user_info
@@ -156,7 +156,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 0 <= last_sequence(js, "S", ["a"]) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
+        assert 0 <= (sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
         assert 0 < first_at(js, stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
     with suppress(NatsError):
@@ -167,8 +167,8 @@ def answers(data: bytes) -> None:
         with suppress(NatsError):
             state = replace(_STREAM, retention=retention)
             hold = DurableHandle("S", "d", ("a",), patience=0.0)
-            hold.adopt(js, state)
-            hold.release(js, state, 5)
+            hold.create_or_take_over(js, state)
+            hold.release_messages_before(js, state, 5)
     with suppress(NatsError):
         assert len({info.name for info in list_streams(js)}) < len(data)
     for row_of in (stream_row, bucket_row):
@@ -195,7 +195,7 @@ def direct_gets(data: bytes) -> None:
     blocks = [block for block in data.split(b"\x00") if block]
     wire = b"".join(b"HMSG a 1 %d %d\r\n%b\r\n" % (len(block), len(block), block) for block in blocks)
     try:
-        messages, gotten, others = take_apart(Decoder().feed(wire).messages)
+        messages, gotten, others = separate_stored_messages(Decoder().feed(wire).messages)
         times = gotten.timestamps()
     except ProtocolError:
         return

@@ -87,7 +87,7 @@ def test_reading_two_million_messages_takes_little_memory(spark, server):
         subjects, payloads = pa.array([f"s.{i % 100}" for i in range(10_000)]), pa.array([b"x" * 128] * 10_000)
         for _ in range(200):
             publisher.publish(subjects, payloads)
-        publisher.drain()
+        publisher.wait_for_rows()
 
     seen: dict[int, list[int]] = {}
     ended = threading.Event()
@@ -179,7 +179,7 @@ def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_
         publisher = publisher_for(connection, "S")
         headers = pa.array([b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB: 3\r\n\r\n", None], pa.binary())
         publisher.publish(pa.array(["s.a", "s.b"]), pa.array([b"x", b"y"]), headers)
-        publisher.drain()
+        publisher.wait_for_rows()
     assert said_by(EVERYTHING, server.url) == ["22"] * 7 + ["False"]
 
 

@@ -141,7 +141,7 @@ class Program:
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
-                began = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
+                began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), spec.stream))
                 publisher = Publisher(lease.connection, began, options.max_in_flight, options.ack_timeout, lease=lease)
                 ids, headers = self._ids(number)
                 half = len(subjects) // 2
@@ -154,11 +154,11 @@ class Program:
                             None,
                             ids[part] if ids is not None else None,
                         )
-                publisher.drain()
-                publisher.verify()
+                publisher.wait_for_rows()
+                publisher.check_nothing_lost()
                 publisher.close()
                 chunk.duplicates = publisher.duplicates
-                chunk.confirmed = publisher.confirmed
+                chunk.confirmed = publisher.stored
         except NatsError as failure:
             error = failure
         self._finished(chunk, error)
@@ -179,7 +179,7 @@ class Program:
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
-                initial = lease.ask(lambda connection: stream_info(JetStream(connection), spec.stream))
+                initial = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), spec.stream))
                 ids, headers = self._ids(number)
                 publisher = BatchPublisher(JetStreamLease(lease), initial, options.ack_timeout)
                 publisher.publish(

@@ -300,6 +300,6 @@ def test_the_loops_that_outlast_a_connection_are_those_that_the_architecture_nam
     table = page.partition("\n## When a connection is lost\n")[2].partition("\n## ")[0]
     named = re.findall(r"^\| `(?:\w+\.)?\w+`, `([\w/]+\.py)` \|", table, re.MULTILINE)
     assert len(named) <= 8
-    goes_on = re.compile(r"\.renew\(|retries\.failed\(error\)|def retrying")
+    goes_on = re.compile(r"\.reconnect_or_raise\(|retries\.wait_or_raise\(error\)|def retrying")
     found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if goes_on.search(path.read_text())}
     assert found == set(named)

@@ -42,12 +42,12 @@ from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
-    consumer_in,
-    creation,
+    consumer_create_body,
     ephemeral_config,
-    is_of,
-    moved_consumer_in,
-    shorten,
+    lower_threshold,
+    may_be_consumer_of,
+    parse_consumer,
+    parse_reset_consumer,
 )
 from spark_nats.protocol.subjects import subject_violation
 
@@ -63,18 +63,18 @@ PLACE_LIMIT = (
 """The settings that limit the number of a stream's consumers."""
 
 
-def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
+def find_consumer(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
     """Return the state of a consumer; None when no consumer has that name.
 
     Raises:
         NatsError: the request failed.
     """
     request = Request(Api.CONSUMER_INFO, (stream, name))
-    return _existing(request, js.request_all([request])[0])
+    return _parse_found(request, js.request_all([request])[0])
 
 
-def consumer_among_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
-    """Return what :func:`consumer_info` does, and all consumers of the stream; up to 256 take no further round trip.
+def consumer_and_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
+    """Return what :func:`find_consumer` does, and all consumers of the stream; up to 256 take no further round trip.
 
     Raises:
         NatsError: a request failed.
@@ -83,9 +83,9 @@ def consumer_among_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerI
     one, first = js.request_all(requests)
     listed = all_consumers(js, stream, or_raise(first))
     with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
-        if not all(is_of(each.entry, stream) for each in listed):
+        if not all(may_be_consumer_of(each.entry, stream) for each in listed):
             raise ValueError("it is about a consumer of another stream")
-    return _existing(requests[0], one), listed
+    return _parse_found(requests[0], one), listed
 
 
 def move_consumer(
@@ -95,10 +95,10 @@ def move_consumer(
     request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
     answer = or_raise(js.request_all([request], timeout)[0])
     with bad_answer_is_protocol_error(request.operation, *request.names):
-        moved_consumer_in(answer, stream, name, sequence)
+        parse_reset_consumer(answer, stream, name, sequence)
 
 
-def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
+def too_old_error(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
     """Return the error for a server that is older than ``wanted``, the version that ``what`` needs."""
     why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
     return UnsupportedStreamError(why)
@@ -106,10 +106,12 @@ def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
-    return _ask(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
+    return _ask(
+        js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), consumer_create_body(stream, config, action=action))
+    )
 
 
-def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
+def delivers_all(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters delivers, and counts, every match.
 
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
@@ -119,7 +121,7 @@ def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
 
 
-def create_consumer(
+def create_ephemeral(
     js: JetStream,
     stream: str,
     start: int | None,
@@ -146,11 +148,13 @@ def create_consumer(
     waits = Backoff(0.1, 1.0, fixed_share=0.5)
     while True:
         try:
-            return _ask(js, _request(stream, config))
+            return _ask(js, _create_request(stream, config))
         except JetStreamError as error:
             if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
-            if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS and shorten(config, stream_info(js, stream).config):
+            if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS and lower_threshold(
+                config, stream_info(js, stream).config
+            ):
                 continue
             if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
@@ -162,10 +166,10 @@ def create_consumer(
                 raise error.with_context(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
-        js.connection.wait(waits.next())
+        js.connection.receive_for(waits.next_wait())
 
 
-def create_consumers(
+def create_ephemerals(
     js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
 ) -> dict[str, ConsumerInfo | NatsError]:
     """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
@@ -173,12 +177,14 @@ def create_consumers(
     Raises:
         NatsError: the connection failed, the user may not create a consumer, or an answer is invalid.
     """
-    requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
+    requests = [
+        _create_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()
+    ]
     made = dict[str, ConsumerInfo | NatsError]()
     for (stream, start), request, answer in zip(starts.items(), requests, js.request_all(requests), strict=True):
         try:
             if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
-                made[stream] = create_consumer(js, stream, start, filters, headers_only=headers_only, patience=0.0)
+                made[stream] = create_ephemeral(js, stream, start, filters, headers_only=headers_only, patience=0.0)
             else:
                 made[stream] = answer if isinstance(answer, NatsError) else _parsed(request, answer)
         except NatsError as error:  # the caller has to know the other consumers, to delete them
@@ -190,12 +196,12 @@ def _ask(js: JetStream, request: Request) -> ConsumerInfo:
     return _parsed(request, js.request(request.operation, *request.names, body=request.body))
 
 
-def _request(stream: str, config: dict[str, Any]) -> Request:
+def _create_request(stream: str, config: dict[str, Any]) -> Request:
     name = f"spark-nats-{clock.token(6)}"
-    return Request(Api.CONSUMER_CREATE, (stream, name), creation(stream, {"name": name, **config}))
+    return Request(Api.CONSUMER_CREATE, (stream, name), consumer_create_body(stream, {"name": name, **config}))
 
 
-def _existing(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerInfo | None:
+def _parse_found(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerInfo | None:
     """Return the state of a consumer in an answer; None where it reports that there is none."""
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.CONSUMER_NOT_FOUND:
         return None
@@ -204,12 +210,12 @@ def _existing(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerI
 
 def _parsed(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
     with bad_answer_is_protocol_error(request.operation, *request.names):
-        return consumer_in(answer, *request.names)
+        return parse_consumer(answer, *request.names)
 
 
-def delete_consumer(js: JetStream, stream: str, name: str) -> None:
+def send_delete(js: JetStream, stream: str, name: str) -> None:
     """Have a consumer deleted, without waiting; if that fails, the server does it after ``INACTIVE_THRESHOLD``."""
-    js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
+    js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.with_names(stream, name)}", b"")
 
 
 def check_read_permission(js: JetStream, stream: str, start: int) -> None:
@@ -219,15 +225,15 @@ def check_read_permission(js: JetStream, stream: str, start: int) -> None:
     at once, having tested only the creation.
     """
     try:
-        name = create_consumer(js, stream, start, patience=0.0).name
+        name = create_ephemeral(js, stream, start, patience=0.0).name
     except JetStreamError as error:
         if error.err_code == ErrCode.MAXIMUM_CONSUMERS:
             return
         raise
-    subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}"
+    subject = f"{js.prefix}.{Api.CONSUMER_NEXT.with_names(stream, name)}"
     js.connection.publish(subject, b'{"batch":1,"no_wait":true}', js.connection.new_inbox())
     js.connection.flush()  # the server reports a missing permission; its other answers do not matter
-    delete_consumer(js, stream, name)
+    send_delete(js, stream, name)
     js.connection.flush()  # after that the server has reported every refusal
 
 
@@ -293,20 +299,20 @@ def take_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken | None:
     _delete_at_close(js.connection, keeping)
     moved = None
     if kept.start <= sequence and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
-        moved = _move(js, key, kept, sequence)
+        moved = _move_or_none(js, key, kept, sequence)
     if moved is None:
-        delete_consumer(js, key.stream, kept.name)
+        send_delete(js, key.stream, kept.name)
     return moved
 
 
-def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Taken | None:
+def _move_or_none(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Taken | None:
     state = StateOf(key.stream)
     reset = Request(Api.CONSUMER_RESET, (key.stream, kept.name), {"seq": sequence})
     try:
         moved, answer = js.request_all([reset, state.request], PATIENCE)
         if isinstance(answer, NatsError):
             return None
-        info = state.read(answer)
+        info = state.parse_result(answer)
         if info.created != kept.created:
             return None
         if isinstance(moved, NatsError):
@@ -314,7 +320,7 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Taken 
                 _refused.note(js, key.stream)
             return None
         with bad_answer_is_protocol_error(Api.CONSUMER_RESET, key.stream, kept.name):
-            found = moved_consumer_in(moved, key.stream, kept.name, sequence)
+            found = parse_reset_consumer(moved, key.stream, kept.name, sequence)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
             raise
@@ -328,12 +334,12 @@ def _move(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -> Taken 
     return Taken(found, info, kept.used) if as_asked else None
 
 
-def make_consumer(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
-    """Create a consumer for a key from a sequence on, as :func:`create_consumer` does.
+def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
+    """Create a consumer for a key from a sequence on, as :func:`create_ephemeral` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
     """
-    make = partial(create_consumer, js, key.stream, sequence, key.filters, headers_only=key.headers_only)
+    make = partial(create_ephemeral, js, key.stream, sequence, key.filters, headers_only=key.headers_only)
     try:
         return make(patience=0.0)
     except JetStreamError as error:
@@ -342,7 +348,7 @@ def make_consumer(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInf
     _refused.note(js, key.stream)
     keeping = _keeping.get(js.connection, _Keeping())
     for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (key.prefix, key.stream)]:
-        delete_consumer(js, each.stream, keeping.consumers.pop(each).name)
+        send_delete(js, each.stream, keeping.consumers.pop(each).name)
     _delete_at_close(js.connection, keeping)
     return make()
 
@@ -353,7 +359,7 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
     return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
 
 
-def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
+def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
     """Keep, for the next range, a consumer that nobody uses now.
 
     A consumer without a start sequence or an inactive threshold in its configuration is deleted instead. The first time
@@ -372,25 +378,25 @@ def keep(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used
     keeping = _keeping.setdefault(js.connection, _Keeping())
     start, threshold = made.start, made.inactive_threshold
     if start is None or threshold is None:
-        delete_consumer(js, key.stream, made.name)
+        send_delete(js, key.stream, made.name)
         return True
     former = keeping.consumers.pop(key, None)
     keeping.consumers[key] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
     if former is not None:  # of another range that was read meanwhile
-        delete_consumer(js, key.stream, former.name)
+        send_delete(js, key.stream, former.name)
     if len(keeping.consumers) > MAX_KEPT:
         oldest = next(iter(keeping.consumers))
-        delete_consumer(js, oldest.stream, keeping.consumers.pop(oldest).name)
+        send_delete(js, oldest.stream, keeping.consumers.pop(oldest).name)
     _delete_at_close(js.connection, keeping)
     asks = (key.prefix, key.stream) not in keeping.delete_tested
     if asks:
         keeping.delete_tested.add((key.prefix, key.stream))
-        delete_consumer(js, key.stream, f"{made.name}-")
+        send_delete(js, key.stream, f"{made.name}-")
     return asks
 
 
 def _delete_at_close(connection: Connection, keeping: _Keeping) -> None:
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
-        deletion, kept = Api.CONSUMER_DELETE.about, keeping.consumers
-        connection.at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])
+        deletion, kept = Api.CONSUMER_DELETE.with_names, keeping.consumers
+        connection.publish_at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])

@@ -3,8 +3,8 @@
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
-messages; it leaves what a stream that copies the queue still needs (:func:`still_needed`). On other streams, moving the
-consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
+messages; it leaves what a stream that copies the queue still needs (:func:`find_first_needed`). On other streams,
+moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
 One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
 run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
@@ -35,18 +35,18 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.listing import Listed, all_consumers
-from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.messages import sequence_from
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
-    consumer_in,
-    copier_of,
+    copied_stream_text,
     durable_config,
     filters_of,
-    max_inactivity,
-    not_ours,
+    max_inactive_threshold,
+    parse_consumer,
+    reason_not_ours,
 )
 from spark_nats.protocol.documents import integer_at, value_at
 from spark_nats.protocol.subjects import overlap
@@ -95,17 +95,17 @@ class DurableHandle:
         self._view = StreamView(patience)
 
     @property
-    def begun(self) -> bool:
+    def has_reader_begun(self) -> bool:
         """Whether the reader has begun or resumed, after reporting what a missing durable may have lost."""
         return self._was_held and not self._unannounced
 
     @property
-    def _what(self) -> str:
+    def _description(self) -> str:
         return f"the durable consumer {self.name!r} of stream {self._stream!r}"
 
     # Taking
 
-    def adopt(self, js: JetStream, info: StreamInfo) -> None:
+    def create_or_take_over(self, js: JetStream, info: StreamInfo) -> None:
         """Create the durable, or take over the existing one, unless this run owns it already.
 
         Raises:
@@ -117,58 +117,58 @@ class DurableHandle:
             return
         self.retention = info.retention
         check_releasable(js, info)
-        found, _ = self._find(js)
+        found, _ = self._find_or_confirm_gone(js)
         if found is None:
             found = self._make(js)
         else:
             self._check_ours(found)
-            found = self._mark(js, found.config, {**found.metadata, OWNER: self._owner})
+            found = self._update_metadata(js, found.config, {**found.metadata, OWNER: self._owner})
         self._config = found.config
         self._unannounced = NEW in found.metadata
         self._created = info.created
         self._released = 0 if self.retention == WORK_QUEUE else found.after_floor
         self._looked = clock.monotonic()
 
-    def note_begun(self, js: JetStream) -> None:
+    def update_durable_as_begun(self, js: JetStream) -> None:
         """Note that the reader begins, or resumes although the durable was missing, which no longer matters."""
         if self._unannounced:
             metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
-            self._mark(js, self._config, metadata)
+            self._update_metadata(js, self._config, metadata)
         self._was_held, self._unannounced = True, False
 
-    def try_resume(self, js: JetStream, start: int) -> ConditionText | None:
+    def resume_or_explain_loss(self, js: JetStream, start: int) -> ConditionText | None:
         """Return what may be lost because the durable was missing when a reader resumes at ``start``; None if nothing.
 
-        With None, the reader has resumed. Otherwise call :meth:`note_begun` when the reader resumes all the same.
+        With None, the reader has resumed. Otherwise call :meth:`update_durable_as_begun` when it resumes all the same.
 
         Raises:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
             is_doubtful = bool(js.connection.info.cluster)
-            left = next_sequence(js, self._stream, 1, self._filters or (">",), is_doubtful)
+            left = sequence_from(js, self._stream, 1, self._filters or (">",), is_doubtful)
             if left is not None and left < start:
-                what, stream = self._what, self._stream
+                what, stream = self._description, self._stream
                 said = conditions.LEFT_BEFORE_CHECKPOINT(stream=stream, start=start, sequence=left, what=what)
                 raise ConsumerConflictError(said)
         if not self._unannounced or self.retention != INTEREST:
-            self.note_begun(js)
+            self.update_durable_as_begun(js)
             return None
-        return conditions.DURABLE_DELETED(what=self._what)
+        return conditions.DURABLE_DELETED(what=self._description)
 
-    def _find(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+    def _find_or_confirm_gone(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
         """Return the server's state of the durable; None when there is none (confirmed, if this run has owned it).
 
         All consumers of the stream come with it if they are asked for.
         """
         if with_all:
-            found, listed = consumers.consumer_among_all(js, self._stream, self.name)
+            found, listed = consumers.consumer_and_all(js, self._stream, self.name)
         else:
-            found, listed = consumers.consumer_info(js, self._stream, self.name), []
+            found, listed = consumers.find_consumer(js, self._stream, self.name), []
         if found is not None:
-            self._view.clear(self.name)
+            self._view.note_nothing_lost(self.name)
         elif self._was_held:
-            self._view.confirm(js, self.name, f"{self._what} does not exist any more")
+            self._view.require_loss_confirmed(js, self.name, f"{self._description} does not exist any more")
         return found, listed
 
     def _make(self, js: JetStream) -> ConsumerInfo:
@@ -177,27 +177,27 @@ class DurableHandle:
         try:
             made = consumers.configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
-            raise self._refused(js, error) from None
+            raise self._explain_refusal(js, error) from None
         logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).with_code)
         return made
 
-    def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
+    def _update_metadata(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
         """Replace the metadata of the existing durable."""
         try:
             return consumers.configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # another client has just deleted it
-                raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._what)) from None
+                raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._description)) from None
             raise
 
-    def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
+    def _explain_refusal(self, js: JetStream, error: JetStreamError) -> NatsError:
         """Return the error for a durable that could not be created."""
-        what, reason, code = self._what, error.description, error.err_code
+        what, reason, code = self._description, error.description, error.err_code
         match error.err_code:
             case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
                 subjects = ", ".join(self._filters) or "all subjects"
                 said = conditions.QUEUE_HAS_CONSUMER(
-                    what=what, subjects=subjects, rivals=self._rivals(js), reason=reason, err_code=code
+                    what=what, subjects=subjects, rivals=self._name_rivals(js), reason=reason, err_code=code
                 )
                 return ConsumerConflictError(said)
             case ErrCode.MAXIMUM_CONSUMERS:
@@ -205,60 +205,60 @@ class DurableHandle:
                 said = conditions.NO_PLACE_FOR_DURABLE(what=what, limit=limit, reason=reason, err_code=code)
                 return ConsumerConflictError(said)
             case ErrCode.CONSUMER_EXISTS:  # another client has just created it
-                return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._what))
+                return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._description))
         return error
 
-    def _rivals(self, js: JetStream) -> str:
+    def _name_rivals(self, js: JetStream) -> str:
         """Name the consumers whose subjects overlap with ours, as far as the user may list them."""
         try:
             listed = all_consumers(js, self._stream)
         except (PermissionsError, JetStreamError, ProtocolError):
             return "another one"
         # A stream that copies takes no subjects away from others.
-        names = [each.name for each in overlapping(listed, self.name, self._filters) if not copies(each)]
+        names = [each.name for each in other_overlapping(listed, self.name, self._filters) if not is_sourcing(each)]
         shown = ", ".join(map(repr, names[:_MAX_SHOWN]))
         return (shown + " and others" if len(names) > _MAX_SHOWN else shown) or "another one"
 
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
-        problem = not_ours(found, OWNER, self._filters)
+        problem = reason_not_ours(found, OWNER, self._filters)
         if not problem and not found.has_durable_config:
             problem = "has another configuration than spark-nats gives it"
         if problem:
-            raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._what, problem=problem))
+            raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._description, problem=problem))
         self._check_unused(found)
 
     def _check_unused(self, found: ConsumerInfo) -> None:
         if found.deliveries:
-            raise ConsumerConflictError(conditions.DURABLE_PULLED(what=self._what))
+            raise ConsumerConflictError(conditions.DURABLE_PULLED(what=self._description))
 
     # Releasing
 
-    def look(self, js: JetStream) -> None:
+    def check_owner_if_due(self, js: JetStream) -> None:
         """Check every :data:`LOOK_INTERVAL` seconds that the durable is ours, else raise; note if it does not exist."""
         if clock.monotonic() - self._looked > LOOK_INTERVAL:
-            self._look(js)
+            self._find_and_check_owner(js)
 
-    def _look(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
-        """Return what :meth:`_find` does; there is no durable when another client has deleted it."""
+    def _find_and_check_owner(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+        """Return what :meth:`_find_or_confirm_gone` does; there is no durable when another client has deleted it."""
         self._looked = clock.monotonic()
-        found, listed = self._find(js, with_all)
+        found, listed = self._find_or_confirm_gone(js, with_all)
         if found is None:
             self.note_unowned()
             return None, listed
         if found.metadata.get(OWNER) != self._owner:
-            raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._what))
+            raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._description))
         self._check_unused(found)
         return found, listed
 
-    def released(self, end: int) -> bool:
+    def needs_no_release(self, end: int) -> bool:
         """Tell whether all before a sequence is released as far as is known, or the run owns no durable on that stream.
 
         For a while, that includes what cannot be released yet because another consumer needs it.
         """
-        return end <= max(self._released, 1) or self._created is None or self._waits.rests(end)
+        return end <= max(self._released, 1) or self._created is None or self._waits.is_too_early(end)
 
-    def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
+    def release_messages_before(self, js: JetStream, info: StreamInfo, end: int) -> None:
         """Release all messages before a sequence; none if it lies beyond the stream's end, or the durable is gone.
 
         A work queue keeps those that a stream which sources or mirrors it has still to copy: the next release of that
@@ -266,14 +266,14 @@ class DurableHandle:
 
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
-        if self.released(end) or end > info.last_sequence + 1:
+        if self.needs_no_release(end) or end > info.last_sequence + 1:
             return
         is_shared = self.retention == WORK_QUEUE and info.consumers > 1
-        found, listed = self._look(js, with_all=is_shared)
+        found, listed = self._find_and_check_owner(js, with_all=is_shared)
         if found is None:
             return
-        if is_shared and (needed := still_needed(js, info, listed, self.name, self._filters, end)):
-            self._waits.note(info.name, needed, end)
+        if is_shared and (needed := find_first_needed(js, info, listed, self.name, self._filters, end)):
+            self._waits.note_and_log(info.name, needed, end)
             end = needed.sequence
         if self.retention == WORK_QUEUE:
             self._purge(js, max(info.first_sequence, self._released), end)
@@ -295,8 +295,8 @@ class DurableHandle:
         for subject in self._filters:
             start: int | None = first
             if target - first > STEP:  # messages of other subjects may lie in between
-                start = next_sequence(js, self._stream, first, (subject,))
-            for end in self._steps(js, start or target, target):
+                start = sequence_from(js, self._stream, first, (subject,))
+            for end in self._steps_while_owned(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
     def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
@@ -304,23 +304,23 @@ class DurableHandle:
         if target <= floor:
             return
         try:
-            for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
+            for end in self._steps_while_owned(js, first, target) if self.retention == INTEREST else (target,):
                 consumers.move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                raise consumers.too_old(
+                raise consumers.too_old_error(
                     js, "2.14", f"releasing from a stream with {self.retention} retention"
                 ) from None
             raise
 
-    def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
+    def _steps_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:
         """Yield the ends of successive removals, small enough for the server to answer each request in time.
 
         Before each removal but the first, check that the durable still exists and is ours.
         """
         for end in range(start + STEP, target, STEP):
             yield end
-            if self._look(js)[0] is None:
+            if self._find_and_check_owner(js)[0] is None:
                 return
         yield target
 
@@ -335,11 +335,11 @@ class _Waits:
         self._since = 0.0  # when that was found first
         self._said = Once()  # consumers, and levels of the log
 
-    def rests(self, end: int) -> bool:
+    def is_too_early(self, end: int) -> bool:
         """Tell whether it is too early to try the release of all before a sequence again."""
         return end == self._end and clock.monotonic() < self._rests_until
 
-    def note(self, stream: str, needed: Needed, end: int) -> None:
+    def note_and_log(self, stream: str, needed: Needed, end: int) -> None:
         """Note that a message before ``end`` is still needed; log it once, and once more after a while."""
         now = clock.monotonic()
         self._end, self._rests_until = end, now + LOOK_INTERVAL
@@ -347,7 +347,7 @@ class _Waits:
             self._needed, self._since = needed, now
             self._said.discard((needed.consumer, logging.WARNING))
         level = logging.WARNING if now - self._since >= STUCK else logging.INFO
-        if self._said.first((needed.consumer, level)):
+        if self._said.add_if_new((needed.consumer, level)):
             text = conditions.RELEASE_WAITS(
                 stream=stream, first=needed.sequence, end=end, whom=needed.whom, consumer=needed.consumer
             )
@@ -356,22 +356,22 @@ class _Waits:
 
 def check_releasable(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a stream can be read by sequence and its messages then released."""
-    if max_inactivity(info.config):
+    if max_inactive_threshold(info.config):
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):
-            raise consumers.too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
+            raise consumers.too_old_error(js, "2.14", f"releasing from a stream with {info.retention} retention")
         return
-    check_direct(js, info)
+    check_direct_gets(js, info)
     for name in ("deny_purge", "sealed"):
         if info.config.get(name) is True:
             raise UnsupportedStreamError(conditions.NO_PURGES(stream=info.name, field=name))
 
 
-def check_direct(js: JetStream, info: StreamInfo) -> None:
+def check_direct_gets(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
     if js.connection.info.is_older_than(2, 11):
-        raise consumers.too_old(js, "2.11", "reading a work queue")
+        raise consumers.too_old_error(js, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
         raise UnsupportedStreamError(conditions.NO_DIRECT_GETS(stream=info.name))
 
@@ -384,7 +384,7 @@ class Needed(NamedTuple):
     whom: str  # the same in words, with the stream that copies
 
 
-def still_needed(
+def find_first_needed(
     js: JetStream, info: StreamInfo, listed: Sequence[Listed], name: str, filters: Sequence[str], end: int
 ) -> Needed | None:
     """Return the first message before ``end`` that another consumer still needs; None when there is none.
@@ -407,24 +407,24 @@ def still_needed(
         said = conditions.CONSUMERS_NOT_LISTED(stream=info.name, listed=len(listed), consumers=info.consumers)
         raise JetStreamError(said)
     found = []
-    for each in overlapping(listed, name, filters):
-        after, first = _place(each, info.name), info.first_sequence
+    for each in other_overlapping(listed, name, filters):
+        after, first = _after_acknowledged(each, info.name), info.first_sequence
         if after < end:
             wanted = _filters(each)
-            needed = next_sequence(js, info.name, max(after, first), wanted, not info.undisputed) if after else first
+            needed = sequence_from(js, info.name, max(after, first), wanted, not info.undisputed) if after else first
             if needed is not None and needed < end:
-                found.append(Needed(needed, each.name, in_words(each)))
+                found.append(Needed(needed, each.name, describe_consumer(each)))
     return min(found, default=None)
 
 
-def overlapping(listed: Sequence[Listed], name: str, filters: Sequence[str]) -> Iterator[Listed]:
+def other_overlapping(listed: Sequence[Listed], name: str, filters: Sequence[str]) -> Iterator[Listed]:
     """Yield the consumers except our own whose subjects overlap with ours, or are unknown."""
     for each in listed:
         if each.name != name and any(overlap(one, other) for one in filters or (">",) for other in _filters(each)):
             yield each
 
 
-def copies(listed: Listed) -> bool:
+def is_sourcing(listed: Listed) -> bool:
     """Tell whether a consumer copies for a stream that sources or mirrors its stream."""
     return _config(listed).get("sourcing") is True
 
@@ -438,15 +438,15 @@ def _filters(listed: Listed) -> tuple[str, ...]:
     return filters_of(_config(listed)) or (">",)
 
 
-def _place(listed: Listed, stream: str) -> int:
+def _after_acknowledged(listed: Listed, stream: str) -> int:
     """Return the sequence before which a consumer needs nothing any more; 0 where that is unknown."""
     try:
-        return consumer_in(listed.entry or {}, stream, listed.name).acknowledged
+        return parse_consumer(listed.entry or {}, stream, listed.name).after_acknowledged
     except ValueError:  # it is offline, or has no leader
         return 0
 
 
-def not_copied(listed: Listed) -> int | None:
+def count_unacknowledged(listed: Listed) -> int | None:
     """Return how many messages of its stream a consumer has not acknowledged; None where that is unknown."""
     try:
         return integer_at(listed.entry, "num_pending") + integer_at(listed.entry, "num_ack_pending")
@@ -454,7 +454,7 @@ def not_copied(listed: Listed) -> int | None:
         return None
 
 
-def in_words(listed: Listed) -> str:
+def describe_consumer(listed: Listed) -> str:
     """Describe a consumer, and the stream for which it copies."""
-    copier = copier_of(_config(listed))
+    copier = copied_stream_text(_config(listed))
     return f"consumer {listed.name!r}" + (f" of {copier}" if copier else "")

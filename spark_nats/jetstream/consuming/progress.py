@@ -17,9 +17,9 @@ from spark_nats.conditions import Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import configure_durable, consumer_info, move_consumer, too_old
+from spark_nats.jetstream.consuming.consumers import configure_durable, find_consumer, move_consumer, too_old_error
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.protocol.consumers import durable_config, max_inactivity, not_ours
+from spark_nats.protocol.consumers import durable_config, max_inactive_threshold, reason_not_ours
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ProgressConsumers:
         self._rests_until: dict[str, float] = {}  # when the next attempt to move it is due; inf when another has it
         self._said = Once()
 
-    def take(self, js: JetStream, info: StreamInfo) -> None:
+    def create_or_take_over(self, js: JetStream, info: StreamInfo) -> None:
         """Create a stream's consumer, or take over an earlier run's, unless this run has done so or waits to try again.
 
         If the server refuses or does not answer, that is logged once, and the call returns.
@@ -52,58 +52,58 @@ class ProgressConsumers:
             PermissionsError: the user may not look for the consumer or create it.
             NatsError: the connection failed.
         """
-        if info.name in self._stands or self._rests(info.name):
+        if info.name in self._stands or self._is_too_early(info.name):
             return
         if info.retention != LIMITS:
             raise UnsupportedStreamError(conditions.PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
-        if max_inactivity(info.config):
+        if max_inactive_threshold(info.config):
             raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
         if js.connection.info.is_older_than(2, 14):
-            raise too_old(js, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
+            raise too_old_error(js, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
         try:
-            self._take(js, info)
+            self._create_or_take_over(js, info)
         except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer
-            self._failed(info.name, error)
+            self._log_and_postpone(info.name, error)
 
-    def show(self, js: JetStream, info: StreamInfo, position: int) -> None:
+    def move_consumer_or_log(self, js: JetStream, info: StreamInfo, position: int) -> None:
         """Show that everything before a sequence is processed; log a failure once, and continue."""
         stream, (created, shown) = info.name, self._stands.get(info.name, ("", 0))
-        if (created, shown) == (info.created, position) or self._rests(stream):
+        if (created, shown) == (info.created, position) or self._is_too_early(stream):
             return
         try:
             # A consumer that another run or program owns by now must not be moved.
-            found = consumer_info(js, stream, self._name) if created == info.created else None
+            found = find_consumer(js, stream, self._name) if created == info.created else None
             if found is None:
-                self._take(js, info)
+                self._create_or_take_over(js, info)
             elif found.metadata.get(READER) != self._run:
                 self._rests_until[stream] = math.inf
                 logger.warning(conditions.PROGRESS_TAKEN(stream=stream, consumer=self._name).with_code)
                 return
             move_consumer(js, stream, self._name, position, timeout=_PATIENCE)
         except NatsError as error:
-            self._failed(stream, error)
+            self._log_and_postpone(stream, error)
         else:
             self._stands[stream] = info.created, position
             self._said.discard(stream)
 
-    def _rests(self, stream: str) -> bool:
+    def _is_too_early(self, stream: str) -> bool:
         return clock.monotonic() < self._rests_until.get(stream, 0.0)
 
-    def _failed(self, stream: str, error: NatsError) -> None:
+    def _log_and_postpone(self, stream: str, error: NatsError) -> None:
         """Log the failure once, and have the next attempt wait for :data:`RETRY` seconds."""
         self._rests_until[stream] = clock.monotonic() + RETRY
-        if self._said.first(stream):
+        if self._said.add_if_new(stream):
             logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).with_code)
 
-    def _take(self, js: JetStream, info: StreamInfo) -> None:
-        found = consumer_info(js, info.name, self._name)
+    def _create_or_take_over(self, js: JetStream, info: StreamInfo) -> None:
+        found = find_consumer(js, info.name, self._name)
         if found is None:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
             configure_durable(js, info.name, config, "create")
             logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).with_code)
         else:
-            if problem := not_ours(found, READER, self._filters, " to show progress"):
+            if problem := reason_not_ours(found, READER, self._filters, " to show progress"):
                 what = f"the consumer {self._name!r} of stream {info.name!r}"
                 why = conditions.DURABLE_NOT_OURS(what=what, problem=problem)
                 raise ConsumerConflictError(why).about(Topic.PROGRESS)

@@ -16,7 +16,7 @@ import numpy as np
 from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumers, delete_consumer
+from spark_nats.jetstream.consuming.consumers import create_ephemerals, send_delete
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.deliveries import (
     Deliveries,
@@ -68,7 +68,7 @@ class Watch:
     def __init__(self, js: JetStream, places: Mapping[str, int], filters: Sequence[str]) -> None:
         self.js = js
         self._places = dict(places)
-        found = create_consumers(js, places, filters, headers_only=True)
+        found = create_ephemerals(js, places, filters, headers_only=True)
         made = {stream: each for stream, each in found.items() if not isinstance(each, NatsError)}
         # If a consumer begins after its place, a message was stored there and has been removed since.
         self._watched = [_Watched(stream, each.name, each.begins) for stream, each in made.items()]
@@ -79,7 +79,7 @@ class Watch:
         self._inboxes = [js.connection.new_inbox() for _ in self._watched]
         self._arrived = js.connection.subscribe(*self._inboxes)
         self._by_sid = dict(zip(self._arrived.sids, self._watched, strict=True))
-        self._ask()
+        self._send_missing_pulls()
 
     def fits(self, places: Mapping[str, int]) -> bool:
         """Tell whether the watch can move to places in the same streams, none before its consumer or far after it."""
@@ -98,14 +98,14 @@ class Watch:
             NatsError: the connection failed.
         """
         self._places = dict(places)
-        self._ask()
+        self._send_missing_pulls()
 
-    def _ask(self) -> None:
+    def _send_missing_pulls(self) -> None:
         """Keep requests open for the messages before each place, which are passed over, and for one new message."""
         for inbox, each in zip(self._inboxes, self._watched, strict=True):
             wanted = self._places[each.stream] - each.next + 1 - each.asked
             if wanted > 0:
-                subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.about(each.stream, each.name)}"
+                subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.with_names(each.stream, each.name)}"
                 self.js.connection.publish(subject, encode_pull(wanted, None, PULL_EXPIRES, HEARTBEAT), inbox)
                 each.asked += wanted
             each.heard = clock.monotonic()
@@ -130,7 +130,7 @@ class Watch:
             if now - each.heard > 2 * HEARTBEAT:
                 raise WatchLostError(f"stream {each.stream}: no heartbeat for {now - each.heard:.0f} s")
         if not all(each.asked for each in self._watched):
-            self._ask()
+            self._send_missing_pulls()
         return False
 
     def _take_in(self, arrived: Messages) -> bool:
@@ -142,7 +142,7 @@ class Watch:
             if (delivered := of_it & ~from_server).any():
                 messages = arrived.take(delivered)
                 deliveries = Deliveries(messages.gather(messages.reply))
-                if (other := deliveries.other_consumer(each.stream, each.name)) is not None:
+                if (other := deliveries.find_reply_of_other(each.stream, each.name)) is not None:
                     raise WatchLostError(f"stream {each.stream}: a delivery is not of its consumer: {other}")
                 last = deliveries.at(len(messages) - 1)
                 each.next, each.deliveries = last.stream_sequence + 1, last.consumer_sequence
@@ -155,7 +155,7 @@ class Watch:
         """Have the consumers deleted, without waiting."""
         try:
             for each in self._watched:
-                delete_consumer(self.js, each.stream, each.name)
+                send_delete(self.js, each.stream, each.name)
         except NatsError as error:
             logger.debug("consumers are left to the server: %s", error)
 

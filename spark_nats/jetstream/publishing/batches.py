@@ -31,9 +31,9 @@ from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
-from spark_nats.jetstream.publishing.flight import FINAL, Rows, replaced
-from spark_nats.jetstream.publishing.recovery import read_back
-from spark_nats.jetstream.reading.stored import StoredIds, is_among, is_intact, known_ids
+from spark_nats.jetstream.publishing.flight import FINAL, Rows, are_replaced
+from spark_nats.jetstream.publishing.recovery import wait_and_read_ids
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_known_ids, may_be_intact
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import Mask, byte_strings, texts
@@ -41,12 +41,12 @@ from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
     EXPECTED_REVISION,
     MSG_ID,
+    add_batch_headers,
     encode_block,
-    header_values,
-    number_batch,
+    first_header_values,
 )
-from spark_nats.protocol.messages import numbered
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, expecting
+from spark_nats.protocol.messages import numbered_subjects
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, conflict_reason
 from spark_nats.protocol.subjects import transformed
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
@@ -113,32 +113,34 @@ class BatchPublisher:
         self._rows = len(subjects)
         batch = Rows(np.arange(self._rows), subjects, payloads, blocks, None if ids.null_count else ids)
         began = self._looked = clock.monotonic()
-        while not self._try(batch, began):
+        while not self._send_unless_stored(batch, began):
             self._wait()
 
-    def _try(self, batch: Rows, began: float) -> bool:
+    def _send_unless_stored(self, batch: Rows, began: float) -> bool:
         """Send the batch once, unless it turns out to be stored already; return whether it is stored."""
         try:
             may_be_stored = self._doubtful is not None or (self._exact and batch.ids is not None)
-            if may_be_stored and self._was_stored(batch, self._looked if self._doubtful is None else self._doubtful):
+            if may_be_stored and self._find_out_if_stored(
+                batch, self._looked if self._doubtful is None else self._doubtful
+            ):
                 return True
             if self._lease.connection.lame_duck:
-                self._lease.move()
+                self._lease.leave_server()
             if (row := self._lease.connection.find_too_large(batch.payloads, batch.headers)) is not None:
                 most = self._lease.connection.info.max_payload
-                raise self._failed(InvalidRowError(ROW_TOO_LARGE(row=row, most=most)))
-            refused = self._exchange(self._lease.connection, batch)
+                raise self._with_row_status(InvalidRowError(ROW_TOO_LARGE(row=row, most=most)))
+            refused = self._send_and_await(self._lease.connection, batch)
             if refused is None or refused.verdict is not Verdict.INCOMPLETE:
                 self._committing = None
-            self._lease.succeeded()
-            if refused is None or self._is_stored_despite(batch, refused):
+            self._lease.note_success()
+            if refused is None or self._is_stored_or_raise(batch, refused):
                 return True
             if self._committing is not None:
-                self._doubt(batch, refused.reason)
+                self._note_doubt_or_raise(batch, refused.reason)
         except (PublishError, InvalidRowError):
             raise
         except NatsError as error:
-            self._lost(batch, error, began)
+            self._reconnect_or_raise(batch, error, began)
             return False
         # A message id that got lost with a leader may be in process until the stream forgets it.
         in_process = refused.verdict is Verdict.IN_PROCESS
@@ -147,20 +149,22 @@ class BatchPublisher:
             self._give_up(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
         return False
 
-    def _is_stored_despite(self, batch: Rows, refused: _Refused) -> bool:
+    def _is_stored_or_raise(self, batch: Rows, refused: _Refused) -> bool:
         """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
         verdict = refused.verdict
         if verdict is Verdict.REPEATED:
-            return self._all_known(batch, refused.reason)
+            return self._knows_all_or_raise(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
-        if verdict is Verdict.UNAVAILABLE and not not_listened(self._state()[0], subjects, self._js.prefix):
+        if verdict is Verdict.UNAVAILABLE and not not_listened(
+            self._request_state_and_memory()[0], subjects, self._js.prefix
+        ):
             return False
         if verdict in (*FINAL, Verdict.UNAVAILABLE):
-            self._report(batch, refused)
+            self._raise_refusal(batch, refused)
         self._check_subjects(batch)
         return False
 
-    def _doubt(self, batch: Rows, reason: str) -> None:
+    def _note_doubt_or_raise(self, batch: Rows, reason: str) -> None:
         """Note that a batch may be stored although its commit was refused by a server that lacks the first message.
 
         Another server may have that message: the leader now, if a former one answers that was suspended.
@@ -169,15 +173,15 @@ class BatchPublisher:
             self._doubtful = self._committing
         if batch.ids is None:
             failed = PublishError(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
-            raise self._failed(failed).about(Topic.MESSAGE_IDS)
+            raise self._with_row_status(failed).about(Topic.MESSAGE_IDS)
 
     def _wait(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
-            self._lease.connection.wait(self._pauses.next())
+            self._lease.connection.receive_for(self._pauses.next_wait())
 
     # Sending
 
-    def _exchange(self, connection: Connection, batch: Rows) -> _Refused | None:
+    def _send_and_await(self, connection: Connection, batch: Rows) -> _Refused | None:
         """Send a batch under a new id; return why it was not stored, None when it was."""
         self._committing, self._stranger = None, ""
         inbox = connection.new_inbox()
@@ -187,8 +191,8 @@ class BatchPublisher:
         columns = (
             batch.subjects,
             batch.payloads,
-            number_batch(batch.headers, batch_id),
-            numbered(inbox, 0, rows),
+            add_batch_headers(batch.headers, batch_id),
+            numbered_subjects(inbox, 0, rows),
         )
         refused = None
         if rows > 1:  # the first answer tells whether there is room for a batch
@@ -214,10 +218,10 @@ class BatchPublisher:
         while (messages := connection.next(answers, patience)) is not None:
             # An empty answer means that the message is kept aside.
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
-            answered, valid = messages.numbers(answers.subject.removesuffix(".*"))
+            answered, valid = messages.numbers_below_inbox(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
                 self._give_up(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
-            elsewhere = self._acks.elsewhere(messages)
+            elsewhere = self._acks.stored_in_other_domain(messages)
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
                 if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may still come
@@ -233,7 +237,9 @@ class BatchPublisher:
                         return None
                     heard += 1
                     may_come = heard == 1 and (self._elsewhere or self._crosses)
-                    if first is not None and not (may_come and self._acks.crosses(connection.info.domain)):
+                    if first is not None and not (
+                        may_come and self._acks.other_domains_may_answer(connection.info.domain)
+                    ):
                         return first
             if number == 0 and not says.all():
                 return None
@@ -247,7 +253,7 @@ class BatchPublisher:
 
     # When an answer is lost
 
-    def _lost(self, batch: Rows, error: NatsError, began: float) -> None:
+    def _reconnect_or_raise(self, batch: Rows, error: NatsError, began: float) -> None:
         """Prepare to send the batch again after the connection, or an answer over it, was lost."""
         if self._doubtful is None:
             self._doubtful = self._committing
@@ -261,32 +267,32 @@ class BatchPublisher:
                 error = another
         patience = self._ack_timeout if silent else max(self._ack_timeout, self._lease.retries.timeout)
         if self._doubtful is not None and batch.ids is None:
-            failed = self._failed(error)
+            failed = self._with_row_status(error)
             if error.may_pass(established=True):
                 failed = failed.about(*failed.topics, Topic.MESSAGE_IDS)
             raise failed from None
         if clock.monotonic() - began > patience:
-            raise self._failed(error) from None
+            raise self._with_row_status(error) from None
         try:
-            self._lease.renew(error)
+            self._lease.reconnect_or_raise(error)
         except NatsError as lasting:
-            raise self._failed(lasting) from None
+            raise self._with_row_status(lasting) from None
 
-    def _was_stored(self, batch: Rows, since: float) -> bool:
+    def _find_out_if_stored(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
         age = clock.monotonic() - since
         if self._doubtful is None and self._lease.connection is self._at_first and age < self._initial.id_lifetime:
             return False
-        state, memory = self._state()
+        state, memory = self._request_state_and_memory()
         if self._memory.knows_all(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._read_back(state)
-        stored = is_among(batch.ids, found.ids)
+        stored = are_among(batch.ids, found.ids)
         if self._initial.keeps_last_values:
-            stored |= replaced(batch.subjects, stored)
+            stored |= are_replaced(batch.subjects, stored)
         if found.removed and not stored.all():
             self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self.all_or_none(batch.ids, stored):
+        if self.require_all_or_none(batch.ids, stored):
             return True
         self._memory = memory
         self._doubtful = self._committing = None
@@ -297,20 +303,20 @@ class BatchPublisher:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
         if not_listened(self._initial, subjects, self._js.prefix):
-            absent = not_listened(self._state()[0], subjects, self._js.prefix)
+            absent = not_listened(self._request_state_and_memory()[0], subjects, self._js.prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
                 self._give_up(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
 
-    def _state(self) -> tuple[StreamInfo, IdMemory]:
+    def _request_state_and_memory(self) -> tuple[StreamInfo, IdMemory]:
         """Return the stream's state, and what holds its message ids."""
 
         def ask(js: JetStream) -> tuple[StreamInfo, IdMemory, bool]:
             state = stream_info(js, self._name)
-            is_same = state.created == self._initial.created or is_intact(js, end_of(self._initial), state)
+            is_same = state.created == self._initial.created or may_be_intact(js, end_of(self._initial), state)
             return state, memory_of(js, state), is_same
 
-        state, memory, is_same = self._js.ask(ask)
+        state, memory, is_same = self._js.ask_with_retries(ask)
         if not is_same:
             self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
         return state, memory
@@ -319,28 +325,30 @@ class BatchPublisher:
 
     def _read_back(self, state: StreamInfo) -> StoredIds:
         """Return what the stream has stored since the batch may have been sent first."""
-        return self._js.ask(lambda js: read_back(js, self._initial, state, self._since))
+        return self._js.ask_with_retries(lambda js: wait_and_read_ids(js, self._initial, state, self._since))
 
-    def _all_known(self, batch: Rows, reason: str) -> bool:
+    def _knows_all_or_raise(self, batch: Rows, reason: str) -> bool:
         """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
         if batch.ids is None:  # only some rows have ids
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         name, domain, subjects, ids = self._name, self._initial.domain, batch.subjects, batch.ids
         if self._initial.replicas == 1:
-            known = self._lease.ask(lambda connection: known_ids(connection, name, domain, subjects, ids))
+            known = self._lease.ask_with_retries(
+                lambda connection: ask_known_ids(connection, name, domain, subjects, ids)
+            )
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
-            known = is_among(ids, self._read_back(self._state()[0]).ids)
+            known = are_among(ids, self._read_back(self._request_state_and_memory()[0]).ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
-            known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])
+            known = np.array([self._probe_id(subject, message_id) for subject, message_id in pairs])
         if self._initial.keeps_last_values:
-            known = known | replaced(subjects, known)
-        stored = self.all_or_none(batch.ids, known)
+            known = known | are_replaced(subjects, known)
+        stored = self.require_all_or_none(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows
         return stored
 
-    def _knows(self, subject: str, message_id: str) -> bool:
+    def _probe_id(self, subject: str, message_id: str) -> bool:
         """Ask whether a stream with several replicas knows a message id, and change nothing.
 
         It sends a batch with that id, whose second message has a header that no batch may have. So the batch cannot be
@@ -351,7 +359,7 @@ class BatchPublisher:
         began = clock.monotonic()
         while True:
             try:
-                refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
+                refused = self._lease.ask_with_retries(lambda connection: self._send_and_await(connection, probe))
             finally:
                 self._committing = None  # a probe is never stored
             if refused is None or refused.verdict in (Verdict.REPEATED, *FINAL):
@@ -360,7 +368,7 @@ class BatchPublisher:
                 self._give_up(conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=patience, reason=refused.reason))
             self._wait()
 
-    def all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
+    def require_all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
         """Return True if all rows of a batch are stored, False if none is.
 
         Raises:
@@ -375,7 +383,7 @@ class BatchPublisher:
 
     # Errors
 
-    def _report(self, batch: Rows, refused: _Refused) -> NoReturn:
+    def _raise_refusal(self, batch: Rows, refused: _Refused) -> NoReturn:
         """Raise the batch's refusal, naming the row if that is known."""
         number, reason = refused.number, refused.reason
         found = None
@@ -395,7 +403,7 @@ class BatchPublisher:
         """
         transform = self._initial.config.get("subject_transform")
         blocks = byte_strings([batch.header(i) for i in range(batch.size)])
-        for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
+        for row, value in enumerate(first_header_values(blocks, EXPECTED_REVISION).to_pylist()):
             if value is not None:
                 subject = str(batch.subjects[row])
                 stored = transformed(subject, transform) if transform else subject
@@ -403,17 +411,17 @@ class BatchPublisher:
                     return None
                 last = last_sequence(self._js.js, self._name, [stored])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
-                    return row, expecting(expected, reason)
+                    return row, conflict_reason(expected, reason)
         return None
 
-    def _failed(self, error: NatsError) -> NatsError:
+    def _with_row_status(self, error: NatsError) -> NatsError:
         """Return the error, extended by what became of the rows."""
-        return error.with_context(f"{error}; {self._status()}")
+        return error.with_context(f"{error}; {self._row_status_text()}")
 
     def _give_up(self, why: ConditionText) -> NoReturn:
-        raise PublishError(why.with_text(f"{why}; {self._status()}"))
+        raise PublishError(why.with_text(f"{why}; {self._row_status_text()}"))
 
-    def _status(self) -> str:
+    def _row_status_text(self) -> str:
         if self._doubtful is not None or self._committing is not None:
             became = f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
         else:

@@ -17,11 +17,11 @@ import pyarrow as pa
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.flight import Rows
 from spark_nats.jetstream.publishing.recovery import PublishLedger
-from spark_nats.jetstream.reading.stored import known_ids
+from spark_nats.jetstream.reading.stored import ask_known_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.headers import EXPECTED_REVISION, parse_block
-from spark_nats.protocol.publish_acks import Verdict, expecting
+from spark_nats.protocol.publish_acks import Verdict, conflict_reason
 
 
 class Conflict(NamedTuple):
@@ -45,7 +45,10 @@ ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 
 
 def resolve_conflicts(
-    js: JetStream, ledger: PublishLedger, state: Callable[[JetStream], StreamInfo], resolve: ConflictResolver | None
+    js: JetStream,
+    ledger: PublishLedger,
+    request_state: Callable[[JetStream], StreamInfo],
+    resolve: ConflictResolver | None,
 ) -> bool:
     """Decide about the conflicting rows in flight, each by itself; return whether one of them is no error.
 
@@ -57,7 +60,7 @@ def resolve_conflicts(
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
     rows = [flight.row(each.message) for each in conflicts]
     found: list[Resolution] = []
-    for each, row, is_known in zip(conflicts, rows, _known(js, rows, state).tolist(), strict=True):
+    for each, row, is_known in zip(conflicts, rows, _ask_known_ids(js, rows, request_state).tolist(), strict=True):
         conflict = Conflict(each.row, each.subject, row.header(0), each.reason)
         found.append(Resolution(stored=True) if is_known else resolve(js, conflict))
     for each, row, resolution in zip(conflicts, rows, found, strict=True):
@@ -68,11 +71,11 @@ def resolve_conflicts(
         else:
             ledger.acknowledged.duplicates += resolution.stored and not row.again
             ledger.skipped += resolution.header is None and not resolution.stored
-            flight.resolve(each.message, resolution.header)
+            flight.resend_or_drop_refused(each.message, resolution.header)
     return any(not each.reason for each in found)
 
 
-def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
+def _ask_known_ids(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
     """Return a mask of the rows whose message ids the stream knows.
 
     No row is marked when one has no id, or when the stream has several replicas and so has looked at the ids itself.
@@ -80,10 +83,12 @@ def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamI
     if any(row.ids is None for row in rows) or (stream := state(js)).replicas > 1:
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])
-    return known_ids(js.connection, stream.name, stream.domain, subjects, pa.concat_arrays([row.ids for row in rows]))
+    return ask_known_ids(
+        js.connection, stream.name, stream.domain, subjects, pa.concat_arrays([row.ids for row in rows])
+    )
 
 
 def _refuse(_: JetStream, conflict: Conflict) -> Resolution:
     """Refuse a row, and say what it expected of its subject's last message, if anything."""
     expected = parse_block(conflict.header).get(EXPECTED_REVISION)
-    return Resolution(reason=conflict.reason if expected is None else expecting(expected[0], conflict.reason))
+    return Resolution(reason=conflict.reason if expected is None else conflict_reason(expected[0], conflict.reason))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.publishing.flight import FINAL, FlightState, RefusedMessage
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.api import API_PREFIX, is_of_account
+from spark_nats.protocol.api import API_PREFIX, is_of_own_account
 from spark_nats.protocol.bytecolumns import booleans, texts
 from spark_nats.protocol.publish_acks import Verdict
 from spark_nats.protocol.subject_columns import SubjectMatcher
@@ -122,7 +122,7 @@ def decide(state: PublishState) -> Decision:
     verdicts = {each.verdict for each in state.refused}
     if Verdict.UNAVAILABLE in verdicts and state.stream is None:
         return Ask.STREAM
-    refused = _judged(state)
+    refused = _with_final_verdicts(state)
     verdicts = {each.verdict for each in refused}
     if Verdict.CONFLICT in verdicts and not state.resolved and not _is_any_fatal(state, refused):
         return Ask.CONFLICTS
@@ -166,7 +166,7 @@ def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> boo
     return any(each.verdict in fatal for each in refused)
 
 
-def _judged(state: PublishState) -> list[RefusedMessage]:
+def _with_final_verdicts(state: PublishState) -> list[RefusedMessage]:
     """Return the refusals, with a final verdict where nobody answered and the stream is missing or does not listen."""
     stream, subjects, reason = state.stream, {each.subject for each in state.refused}, ""
     if isinstance(stream, StreamNotFoundError):
@@ -188,7 +188,7 @@ def not_listened(stream: StreamInfo, subjects: Sequence[str], api_prefix: str) -
 
     It returns none where the stream belongs to another account, since nothing reports how its export maps subjects.
     """
-    if not is_of_account(api_prefix):
+    if not is_of_own_account(api_prefix):
         return []
     mapped = texts([subject.removeprefix(f"{api_prefix}.") for subject in subjects])  # as a domain maps keys
     absent: list[str] = texts(subjects).filter(booleans(~SubjectMatcher(stream.subjects).match(mapped))).to_pylist()

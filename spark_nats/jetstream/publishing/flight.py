@@ -10,7 +10,7 @@ has a cache of 512, would gain less than a tenth of the rate, and answers would 
 
 Where a stream keeps the last messages of each subject, a row that is sent again must not be stored after a later one of
 its subject: the older value would replace the newer one. So a row that may not be stored, but has a later row of its
-subject that is, counts as replaced by that one (:func:`replaced`), and is not sent again.
+subject that is, counts as replaced by that one (:func:`are_replaced`), and is not sent again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, values_of
-from spark_nats.protocol.messages import Messages, numbered
+from spark_nats.protocol.messages import Messages, numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 FIRST = 2048  # rows at first; the window doubles while the server takes all that is sent
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         return Rows(self.numbers[chosen], subjects, payloads, headers, ids, *self[5:])
 
     @classmethod
-    def together(cls, parts: Sequence[Rows]) -> Rows:
+    def concatenate_as_new(cls, parts: Sequence[Rows]) -> Rows:
         """Return parts as one, of rows that are to be sent for the first time."""
         subjects, payloads, _, ids = zip(*(part[1:5] for part in parts), strict=True)
         blocks = [pa.nulls(part.size, pa.binary()) if part.headers is None else part.headers for part in parts]
@@ -97,7 +97,7 @@ def count_of(parts: Iterable[Rows]) -> int:
     return sum(rows.size for rows in parts)
 
 
-def cut(queue: list[Rows], most: int) -> Rows:
+def take_next_part(queue: list[Rows], most: int) -> Rows:
     """Take the next rows to send out of a queue: at most ``most`` rows and about a MiB, at least one row."""
     rows = queue[0]
     part = rows.take(slice(most))
@@ -106,7 +106,7 @@ def cut(queue: list[Rows], most: int) -> Rows:
     return part
 
 
-def replaced(subjects: pa.Array, stored: Mask) -> Mask:
+def are_replaced(subjects: pa.Array, stored: Mask) -> Mask:
     """Return a mask of the rows that are not stored and come before a stored one of their subject."""
     if not stored.any() or stored.all():
         return np.zeros(len(subjects), np.bool_)
@@ -142,7 +142,7 @@ class Window:
         return int(self._exact)
 
     @property
-    def part(self) -> int:
+    def part_size(self) -> int:
         """How many rows are sent together."""
         return max(1, self.size // 4)
 
@@ -152,16 +152,16 @@ class Window:
         self.absence.reset()
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
-    def on_throttled(self, span: int) -> float:
+    def shrink_and_choose_pause(self, span: int) -> float:
         """Note that ``span`` rows were too many for the stream; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, span) / 2), float(self._most))
-        return self._pause.next()
+        return self._pause.next_wait()
 
-    def on_unavailable(self) -> float:
+    def minimize_and_choose_pause(self) -> float:
         """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
-        return self.absence.next()
+        return self.absence.next_wait()
 
 
 class FlightState(Enum):
@@ -225,7 +225,7 @@ class Flight:
         self._base = first  # all before it are stored
         self._top = first  # the number after the highest one that was answered
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
-        self._had: list[Positions] = []  # messages that the stream had already, see :meth:`note_had`
+        self._had: list[Positions] = []  # messages that the stream had already, see :meth:`note_not_stored_now`
         self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
     @property
@@ -234,12 +234,12 @@ class Flight:
         return self.in_flight + len(self.refused)
 
     @property
-    def unsure(self) -> int:
+    def refused_maybe_stored(self) -> int:
         """How many rows were refused for now, and may be stored by an earlier send."""
         return sum(each.again and each.verdict not in FINAL for each in self.refused.values())
 
     @property
-    def contested(self) -> bool:
+    def is_refusal_unconfirmed(self) -> bool:
         """Whether a refusal may be that of a stream in another domain, so that the stream's own answer may come yet.
 
         A refusal names no domain. It counts once the message has a second answer, or none comes.
@@ -257,15 +257,15 @@ class Flight:
     def can_repeat(self) -> bool:
         """Whether all rows of unknown fate can be sent again."""
         return not self.in_flight or not any(
-            rows.ids is None and (statuses == _IN_FLIGHT).any() for rows, _, statuses in self._kept()
+            rows.ids is None and (statuses == _IN_FLIGHT).any() for rows, _, statuses in self._unstored_parts()
         )
 
     @property
-    def span(self) -> int:
+    def sent_since_unstored(self) -> int:
         """How many rows were sent since the first row that is not known to be stored, including it."""
         return self.end - self._base
 
-    def has_room(self, rows: Rows, window: int, part: int) -> bool:
+    def can_send_next(self, rows: Rows, window: int, part: int) -> bool:
         """Tell whether the first of these rows can be sent now.
 
         ``window`` is how many rows may be in flight, and ``part`` how many rows are sent together.
@@ -281,19 +281,19 @@ class Flight:
             and not (rows.conditional or before.conditional)
         )
 
-    def send(self, rows: Rows, now: float, after: int = 0) -> pa.Array:
+    def note_sent(self, rows: Rows, now: float, after: int = 0) -> pa.Array:
         """Note that rows are sent; return their reply subjects. The stream has given the sequence ``after`` before."""
-        self._forget()
+        self._drop_stored_rows()
         self.heard = now
         self._parts.append((self.end, rows if rows.since else rows._replace(since=now, after=after)))
         self._statuses = np.concatenate([self._statuses, np.full(rows.size, _IN_FLIGHT, np.uint8)])
-        replies = numbered(self._inbox, self.end, rows.size)
+        replies = numbered_subjects(self._inbox, self.end, rows.size)
         self.end += rows.size
         self.in_flight += rows.size
         self.bytes += rows.payloads.nbytes
         return replies
 
-    def receive(self, answers: Messages, now: float) -> Stored | None:
+    def note_answers(self, answers: Messages, now: float) -> Stored | None:
         """Note answers; return those that acknowledge messages, None when there are none.
 
         Answers about messages whose fate is known are ignored; but where a stream in another domain may have refused a
@@ -301,14 +301,14 @@ class Flight:
         own may still come. An answer that names no message raises :class:`PublishError`. The rows of the answers can be
         looked up until rows are sent or the next answers come.
         """
-        self._forget()
-        numbers, valid = answers.numbers(self._inbox)
+        self._drop_stored_rows()
+        numbers, valid = answers.numbers_below_inbox(self._inbox)
         if not (valid & (numbers < self.end)).all():
             raise PublishError(ANSWER_TO_NO_ROW())
         refusals, count = self._acks.refusals(answers), len(numbers)
-        if refusals and (elsewhere := self._acks.elsewhere(answers)).any():
+        if refusals and (elsewhere := self._acks.stored_in_other_domain(answers)).any():
             self._note_elsewhere(numbers[elsewhere], refusals[int(np.argmax(elsewhere))])
-            return self.receive(answers.take(~elsewhere), now)
+            return self.note_answers(answers.take(~elsewhere), now)
         # Nearly always, exactly the answers that are due come: in order, all messages from the base on are in flight.
         due = np.arange(self._base, self._base + count)
         if count and self.state is FlightState.IN_ORDER and not refusals and np.array_equal(numbers, due):
@@ -379,7 +379,7 @@ class Flight:
             else:
                 self._twice.append(numbers[i : i + 1])
 
-    def resolve(self, message: int, header: bytes | None) -> None:
+    def resend_or_drop_refused(self, message: int, header: bytes | None) -> None:
         """Note the header block with which a refused message's row is sent again; None when the row is not."""
         if header is None:
             del self.refused[message]
@@ -392,7 +392,8 @@ class Flight:
     def subjects_in_flight(self) -> list[str]:
         """Return the subjects of unanswered messages, each once."""
         found = [
-            rows.subjects[stored:].filter(booleans(statuses == _IN_FLIGHT)) for rows, stored, statuses in self._kept()
+            rows.subjects[stored:].filter(booleans(statuses == _IN_FLIGHT))
+            for rows, stored, statuses in self._unstored_parts()
         ]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
@@ -412,7 +413,7 @@ class Flight:
         first, rows = next(each for each in self._parts if each[0] <= message < each[0] + each[1].size)
         return rows.take(slice(message - first, message - first + 1))
 
-    def answered(self, messages: Positions) -> Rows:
+    def rows_of(self, messages: Positions) -> Rows:
         """Return the rows of messages, in rising order of the messages."""
         found = []
         for first, rows in self._parts:
@@ -421,14 +422,14 @@ class Flight:
                 chosen = np.zeros(rows.size, np.bool_)
                 chosen[of_part] = True
                 found.append(rows.take(chosen))
-        return found[0] if len(found) == 1 else Rows.together(found)
+        return found[0] if len(found) == 1 else Rows.concatenate_as_new(found)
 
-    def note_had(self, messages: Positions) -> None:
+    def note_not_stored_now(self, messages: Positions) -> None:
         """Note messages that count as stored but were not just now: the stream had them or later rows replace them."""
         # Those before the base come before every row that is not known to be stored.
         self._had = [each for each in [*self._had, messages] if each.max() >= self._base]
 
-    def count_replaced(self) -> int:
+    def mark_replaced_as_stored(self) -> int:
         """Take rows for stored that come before a stored one of their subject; return how many these are.
 
         A row that is refused for good stays refused. Nor does a row that the stream had already replace one without an
@@ -442,7 +443,7 @@ class Flight:
         stored, now = statuses == _STORED, statuses == _STORED
         for had in self._had:
             now[had[had >= first] - first] = False
-        late = (replaced(subjects, now) & ~stored) | (replaced(subjects, stored) & (statuses == _REFUSED))
+        late = (are_replaced(subjects, now) & ~stored) | (are_replaced(subjects, stored) & (statuses == _REFUSED))
         final = [number for number, each in self.refused.items() if each.verdict in FINAL]
         messages = np.flatnonzero(late) + first
         messages = messages[~np.isin(messages, final)]
@@ -451,14 +452,14 @@ class Flight:
                 self.in_flight -= 1
         self._statuses[messages - self._base] = _STORED
         if len(messages):
-            self.note_had(messages)
+            self.note_not_stored_now(messages)
         self._advance()
         return len(messages)
 
-    def rest(self) -> list[Rows]:
+    def unstored_rows(self) -> list[Rows]:
         """Return the rows that are not known to be stored, in order."""
         found = []
-        for rows, stored, statuses in self._kept():
+        for rows, stored, statuses in self._unstored_parts():
             if (chosen := statuses != _STORED).any():
                 again = rows.again or bool((statuses == _IN_FLIGHT).any())
                 left = rows.take(slice(stored, None))
@@ -484,12 +485,12 @@ class Flight:
         else:
             self.state = FlightState.IN_ORDER
 
-    def _forget(self) -> None:
+    def _drop_stored_rows(self) -> None:
         """Drop rows that are stored."""
         while self._parts and self._parts[0][0] + self._parts[0][1].size <= self._base:
             self.bytes -= self._parts.popleft()[1].payloads.nbytes
 
-    def _kept(self) -> Iterator[tuple[Rows, int, npt.NDArray[np.uint8]]]:
+    def _unstored_parts(self) -> Iterator[tuple[Rows, int, npt.NDArray[np.uint8]]]:
         """Yield each part that may not be stored, how many of its first rows are, and the fate of the others."""
         for first, rows in self._parts:
             if (stored := max(0, self._base - first)) < rows.size:

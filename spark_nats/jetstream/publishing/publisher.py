@@ -39,7 +39,7 @@ from spark_nats.jetstream.publishing.flight import (
     Rows,
     Window,
     count_of,
-    cut,
+    take_next_part,
 )
 from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
@@ -67,7 +67,7 @@ class Aside(Protocol):
     verdicts: Collection[Verdict]
     """The refusals for which it takes a row."""
 
-    def take(self, row: Rows, reason: str) -> None:
+    def set_row_aside(self, row: Rows, reason: str) -> None:
         """Take one row, and the reason of its refusal."""
 
 
@@ -138,7 +138,7 @@ class Publisher:
         self._began = math.inf  # when the first row was given
 
     @property
-    def confirmed(self) -> int:
+    def stored(self) -> int:
         """How many rows are stored: acknowledged or found in the stream, without those that are lost."""
         return self._ledger.stored
 
@@ -198,7 +198,7 @@ class Publisher:
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if conditional:
-            self.drain()
+            self.wait_for_rows()
         if not len(subjects):
             self._keep_trying(self._send_queue)  # the server may have sent a PING
             return
@@ -213,7 +213,7 @@ class Publisher:
         self._queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
         self._keep_trying(self._send_queue)
 
-    def ask(self, question: Callable[[JetStream], None]) -> None:
+    def ask_with_retries(self, question: Callable[[JetStream], None]) -> None:
         """Ask a question over the connection that carries the rows; over another one, if it is lost.
 
         Raises:
@@ -221,17 +221,17 @@ class Publisher:
         """
         self._keep_trying(lambda: question(self._js))
 
-    def drain(self) -> None:
+    def wait_for_rows(self) -> None:
         """Wait until every row is acknowledged.
 
         Raises:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._keep_trying(self._send_all)
+        self._keep_trying(self._send_and_wait_for_answers)
 
-    def verify(self) -> None:
-        """Check that the stream still has what it has acknowledged; to be called after :meth:`drain`.
+    def check_nothing_lost(self) -> None:
+        """Check that the stream still has what it has acknowledged; to be called after :meth:`wait_for_rows`.
 
         It takes one request, unless the stream's leader may have changed or a loss shows.
 
@@ -239,19 +239,19 @@ class Publisher:
             PublishError: the stream has lost rows, is missing or recreated, or has no leader that answers.
             NatsError: the connection failed.
         """
-        self._keep_trying(lambda: self._recovery.verify(self._js, closely=self._has_moved))
+        self._keep_trying(lambda: self._recovery.check_nothing_lost(self._js, closely=self._has_moved))
 
     @property
-    def needs_verifying(self) -> bool:
-        """Whether :meth:`verify` may find a loss: not after a short, undisturbed run over one connection."""
+    def needs_loss_check(self) -> bool:
+        """Whether :meth:`check_nothing_lost` may find a loss: not after a short, calm run over one connection."""
         was_disturbed = self._has_moved or self._ledger.acknowledged.fallen is not None
         return was_disturbed or clock.monotonic() - self._began > SURE_WITHIN
 
     def finish(self) -> None:
         """Wait until every row is acknowledged and, if that may not be so, check that the stream has them all; end."""
-        self.drain()
-        if self.needs_verifying:
-            self.verify()
+        self.wait_for_rows()
+        if self.needs_loss_check:
+            self.check_nothing_lost()
         self.close()
 
     def close(self) -> None:
@@ -266,18 +266,18 @@ class Publisher:
         self._js = JetStream(connection, self._recovery.api_prefix)
         self._last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
         self._stranger = ""  # the last answer of another responder, in words
-        self._elsewhere = Elsewhere(self._acks.crosses(connection.info.domain))
-        self._start(0)
+        self._elsewhere = Elsewhere(self._acks.other_domains_may_answer(connection.info.domain))
+        self._start_flight(0)
 
     def _keep_trying(self, work: Callable[[], None]) -> None:
         """Do work that sends and receives, over another connection when one is lost; errors report the rows' fate."""
         try:
-            while not self._try(work):
+            while not self._do_or_reconnect(work):
                 pass
         except NatsError as error:
             raise error.with_context(f"{error}; {self._ledger}") from None
 
-    def _try(self, work: Callable[[], None]) -> bool:
+    def _do_or_reconnect(self, work: Callable[[], None]) -> bool:
         """Do the work; return whether it was done before the connection was lost, or its server shut down."""
         try:
             work()
@@ -285,23 +285,23 @@ class Publisher:
         except PublishError:
             raise
         except NatsError as error:
-            self._continue_elsewhere(error)
+            self._reconnect_and_resume(error)
         except LameDuckError:
             assert self._lease is not None  # noqa: S101 - without a lease, nobody leaves the server
-            self.move_to(self._lease.move())
+            self.move_to(self._lease.leave_server())
             # The stream may have lost its end with the server that shut down; nothing shows that once others fill it.
-            self._try(lambda: self._recovery.verify(self._js, closely=True))
+            self._do_or_reconnect(lambda: self._recovery.check_nothing_lost(self._js, closely=True))
         return False
 
-    def _continue_elsewhere(self, error: NatsError) -> None:
+    def _reconnect_and_resume(self, error: NatsError) -> None:
         """Continue over another connection with the rows that were not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
-            self._drain_pending_acks()
+            self._note_pending_answers()
         while self._lease is not None and self._flight.can_repeat:
-            connection = self._lease.renew(error)
-            rows = [*self._rest(), *self._queue]
+            connection = self._lease.reconnect_or_raise(error)
+            rows = [*self._unstored_without_replaced(), *self._queue]
             try:
-                left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
+                left = self._recovery.wait_and_drop_stored(JetStream(connection, self._recovery.api_prefix), rows)
                 self.move_to(connection)
             except PublishError:
                 raise
@@ -309,7 +309,7 @@ class Publisher:
                 error = another
             else:
                 self._queue[:] = left
-                self._take_out_too_large()
+                self._set_aside_too_large()
                 return
         if self._flight.unstored and error.may_pass(established=True):
             error = error.about(*error.topics, Topic.MESSAGE_IDS)
@@ -317,7 +317,7 @@ class Publisher:
 
     # Sending over one connection
 
-    def _start(self, first: int) -> None:
+    def _start_flight(self, first: int) -> None:
         flight = Flight(self._inbox, first, self._acks, clock.monotonic(), self._elsewhere)
         self._flight = self._ledger.flight = flight
 
@@ -327,48 +327,48 @@ class Publisher:
         Raises:
             LameDuckError: rows are left in the queue, and none is in flight.
         """
-        self._receive(0.0)  # and answer PING: rows may come slowly
+        self._receive_and_check_loss(0.0)  # and answer PING: rows may come slowly
         while self._queue:
             if self._lease is not None and self._connection.lame_duck:
                 while self._flight.unstored:
-                    self._go_on()
+                    self._receive_and_act()
                 raise LameDuckError
             rows, flight = self._queue[0], self._flight
-            late = self._recovery.waited_too_long(rows)
+            late = self._recovery.may_be_stored_by_another(rows)
             if (rows.again and not self._recovery.still_knows_ids(rows)) or (late and not flight.unstored):
-                self._repeat()
-            elif not late and flight.has_room(rows, self._window.size, self._window.part):
-                part = cut(self._queue, self._window.part)
+                self._queue_unknown_again()
+            elif not late and flight.can_send_next(rows, self._window.size, self._window.part_size):
+                part = take_next_part(self._queue, self._window.part_size)
                 self._ledger.resent += part.size if part.since or part.again else 0
-                replies = flight.send(part, clock.monotonic(), self._recovery.last_given)
+                replies = flight.note_sent(part, clock.monotonic(), self._recovery.last_known_sequence)
                 self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
-                self._go_on()
+                self._receive_and_act()
 
-    def _send_all(self) -> None:
+    def _send_and_wait_for_answers(self) -> None:
         """Send the queue, and wait for all answers; raise what :meth:`_send_queue` raises."""
         self._send_queue()
-        while self._flight.unstored or self._queue_behind():
+        while self._flight.unstored or self._queue_overtaken_rows():
             if self._flight.unstored:
-                self._go_on()
+                self._receive_and_act()
             self._send_queue()
 
-    def _rest(self) -> list[Rows]:
+    def _unstored_without_replaced(self) -> list[Rows]:
         """Return the rows in flight that are to be sent again, in order."""
-        if self._recovery.initial.keeps_last_values and (count := self._flight.count_replaced()):
+        if self._recovery.initial.keeps_last_values and (count := self._flight.mark_replaced_as_stored()):
             self._recovery.log_replaced(count)
-        return self._flight.rest()
+        return self._flight.unstored_rows()
 
-    def _queue_behind(self) -> bool:
+    def _queue_overtaken_rows(self) -> bool:
         """Queue the last rows of their subjects that others of them were stored after; return whether there are any."""
-        rows = self._recovery.rows_behind(self._js)
+        rows = self._recovery.take_overtaken_rows(self._js)
         if rows is None:
             return False
         self._ledger.resent += rows.size
         self._queue.append(rows)
         return True
 
-    def _take_out_too_large(self) -> None:
+    def _set_aside_too_large(self) -> None:
         """Set rows of the queue aside that are larger than the server accepts; its limit may have changed.
 
         Raises:
@@ -381,38 +381,42 @@ class Publisher:
                 if self._aside is None:
                     said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
                     raise InvalidRowError(said).about(Topic.ROW)
-                self._aside.take(rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}")
+                self._aside.set_row_aside(
+                    rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}"
+                )
                 self._ledger.set_aside += 1
                 queue[i] = rows.take(np.arange(rows.size) != row)
         queue[:] = [rows for rows in queue if rows.size]
 
-    def _drain_pending_acks(self) -> None:
+    def _note_pending_answers(self) -> None:
         """Note answers that arrived before the connection was lost."""
         while (messages := self._answers.pop()) is not None:
-            self._note(messages)
+            self._note_answers(messages)
 
-    def _go_on(self) -> None:
+    def _receive_and_act(self) -> None:
         """Wait for answers, and act on them."""
-        if self._flight.in_flight or self._flight.contested:
+        if self._flight.in_flight or self._flight.is_refusal_unconfirmed:
             decision = decide.decide(self._publish_state())
-            self._receive(max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0))
+            self._receive_and_check_loss(
+                max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0)
+            )
         outcome = self._publish_state()
         while not isinstance(decision := decide.decide(outcome), decide.Wait):
             if isinstance(decision, decide.Resend):
-                self._resend(decision.why, outcome)
+                self._queue_again_and_pause(decision.why, outcome)
                 return
             if isinstance(decision, decide.Fail):
-                self._fail(decision, outcome)
+                self._raise_failure(decision, outcome)
             if isinstance(decision, decide.SetAside):
                 self._set_aside(decision.refused)
                 outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif decision is decide.Ask.STREAM:
-                outcome = outcome._replace(stream=self._recovery.state_if_known(self._js))
+                outcome = outcome._replace(stream=self._recovery.request_state_or_error(self._js))
             elif decision is decide.Ask.SUBJECTS:
-                self._ask_subjects()
+                self._refuse_unlistened_subjects()
                 outcome = self._publish_state()._replace(asked=True)
             else:
-                if resolve_conflicts(self._js, self._ledger, self._recovery.state, self._resolve):
+                if resolve_conflicts(self._js, self._ledger, self._recovery.request_state, self._resolve):
                     self._last_stored = clock.monotonic()
                 outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream)
 
@@ -426,35 +430,35 @@ class Publisher:
             self._recovery.ack_timeout,
             flight.can_repeat,
             tuple(flight.refused.values()),
-            contested=flight.contested,
+            contested=flight.is_refusal_unconfirmed,
             strangers=bool(flight.strangers),
             duplicate_window=self._recovery.duplicate_window,
             api_prefix=self._recovery.api_prefix,
             set_aside=() if self._aside is None else self._aside.verdicts,
         )
 
-    def _receive(self, seconds: float) -> None:
+    def _receive_and_check_loss(self, seconds: float) -> None:
         """Wait for answers, and note them; verify the stream when a sequence is not higher than all before."""
         messages = self._connection.next(self._answers, seconds)
         if messages is not None:
-            self._note(messages)
+            self._note_answers(messages)
         if self._ledger.acknowledged.fallen is not None:
-            self._recovery.verify(self._js, closely=False)
+            self._recovery.check_nothing_lost(self._js, closely=False)
 
-    def _note(self, messages: Messages) -> None:
+    def _note_answers(self, messages: Messages) -> None:
         flight, now = self._flight, clock.monotonic()
-        if (stored := flight.receive(messages, now)) is not None:
-            had = self._ledger.acknowledged.note(stored, flight.row, flight.again, now)
+        if (stored := flight.note_answers(messages, now)) is not None:
+            had = self._ledger.acknowledged.note_and_find_duplicates(stored, flight.row, flight.again, now)
             if self._recovery.initial.keeps_last_values:
                 self._recovery.note_last_values(stored, had, flight)
             self._window.grow(len(stored.messages))
             self._last_stored = self._recovery.last_progress = now
             if self._lease is not None:
-                self._lease.succeeded()
+                self._lease.note_success()
             if self._on_stored is not None:
                 self._on_stored()
 
-    def _ask_subjects(self) -> None:
+    def _refuse_unlistened_subjects(self) -> None:
         """Find out which messages are not stored because the stream does not listen on their subjects.
 
         Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
@@ -464,7 +468,7 @@ class Publisher:
         absent: list[str] = []
         prefix = self._recovery.api_prefix
         if decide.not_listened(known, subjects, prefix):
-            state = self._recovery.state_if_known(self._js)
+            state = self._recovery.request_state_or_error(self._js)
             if isinstance(state, StreamInfo):
                 absent = decide.not_listened(state, subjects, prefix)
         if absent:
@@ -476,20 +480,20 @@ class Publisher:
 
     def _set_aside(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
-        self._believe_refusals()
+        self._rule_out_other_domains()
         assert self._aside is not None  # noqa: S101 - else decide() returns no SetAside
         rows = [self._flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self._recovery.have_stored(self._js, rows), strict=True):
             if not is_stored:
-                self._aside.take(row, each.reason)
+                self._aside.set_row_aside(row, each.reason)
                 self._ledger.set_aside += 1
-            self._flight.resolve(each.message, None)
+            self._flight.resend_or_drop_refused(each.message, None)
         self._last_stored = clock.monotonic()
 
-    def _fail(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
+    def _raise_failure(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
         stream, refused, seconds = self._recovery.stream, failure.refused, failure.seconds
         if failure.why is decide.Failure.SILENT:
-            said = self._recovery.silence(self._js, str(self._flight.rest()[0].subjects[0]))
+            said = self._recovery.explain_silence(self._js, str(self._flight.unstored_rows()[0].subjects[0]))
             raise PublishError(said.with_text(f"{said}; {self._stranger}") if self._stranger else said)
         if failure.why is decide.Failure.EVERY_ROW_REFUSED:
             raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
@@ -506,45 +510,47 @@ class Publisher:
         topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
         raise PublishError(said.with_text(f"{said}{more}")).about(*topics)
 
-    def _resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
+    def _queue_again_and_pause(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""
         stream = self._recovery.stream
         if why is decide.ResendReason.UNKNOWN:
-            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(self._rest())).with_code)
-            self._repeat()
+            logger.info(
+                conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(self._unstored_without_replaced())).with_code
+            )
+            self._queue_unknown_again()
             return
-        self._believe_refusals()
-        span = self._flight.span
-        self._queue[:0] = self._rest()
-        self._start(self._flight.end)
+        self._rule_out_other_domains()
+        span = self._flight.sent_since_unstored
+        self._queue[:0] = self._unstored_without_replaced()
+        self._start_flight(self._flight.end)
         if why is decide.ResendReason.RESOLVED:
             return
         if why is decide.ResendReason.TOO_MANY:
-            pause = self._window.on_throttled(span)
+            pause = self._window.shrink_and_choose_pause(span)
         else:
             if why is decide.ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self._recovery.log_waiting_for_ids()
             if self._window.absence.is_new:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
-            pause = self._window.on_unavailable()
-        self._connection.wait(pause)
+            pause = self._window.minimize_and_choose_pause()
+        self._connection.receive_for(pause)
         if self._recovery.exact and why is not decide.ResendReason.TOO_MANY:
             # Another attempt may have stored them, and whoever leads next may not know their ids.
             self._queue_missing([*self._queue])
 
-    def _believe_refusals(self) -> None:
+    def _rule_out_other_domains(self) -> None:
         """Note that no stream in another domain answers here, where one was waited for in vain."""
-        if self._flight.contested and not self._elsewhere.heard:
+        if self._flight.is_refusal_unconfirmed and not self._elsewhere.heard:
             self._elsewhere.possible = False
 
-    def _repeat(self) -> None:
+    def _queue_unknown_again(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        self._queue_missing([*self._rest(), *self._queue])
-        self._start(self._flight.end)
+        self._queue_missing([*self._unstored_without_replaced(), *self._queue])
+        self._start_flight(self._flight.end)
 
     def _queue_missing(self, rows: list[Rows]) -> None:
         """Have the queue be those of some rows that the stream does not turn out to hold."""
-        left = self._recovery.resume(self._js, rows, self._recovery.ack_timeout)
+        left = self._recovery.wait_and_drop_stored(self._js, rows, self._recovery.ack_timeout)
         self._queue[:] = left
         if count_of(left) < count_of(rows):
             self._last_stored = clock.monotonic()

@@ -48,7 +48,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, next_message
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, message_from
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.flight import (
     FIRST_ABSENCE,
@@ -57,13 +57,13 @@ from spark_nats.jetstream.publishing.flight import (
     FlightState,
     Rows,
     Stored,
+    are_replaced,
     codes_of,
     count_of,
-    replaced,
 )
-from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, is_intact, kept_until, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, has_id_of, last_kept, may_be_intact, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
+from spark_nats.jetstream.views import StreamView, Trust, stream_info, wait_until_believed
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import (
     Mask,
@@ -75,7 +75,7 @@ from spark_nats.protocol.bytecolumns import (
     texts,
     values_of,
 )
-from spark_nats.protocol.headers import MSG_ID, header_values, with_id
+from spark_nats.protocol.headers import MSG_ID, first_header_values, with_id_replaced
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
@@ -111,7 +111,7 @@ class _Run(NamedTuple):
     last: int
     rows: int
 
-    def from_on(self, sequence: int) -> tuple[int, int]:
+    def count_from(self, sequence: int) -> tuple[int, int]:
         """Return how many rows of the run lie from a sequence on, at least and at most."""
         if self.first >= sequence:
             return self.rows, self.rows
@@ -135,7 +135,7 @@ class Acknowledged:
         self.fallen: int | None = None
         self.duplicates = 0  # rows that the stream had before they were first sent, by their message ids
 
-    def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> Mask:
+    def note_and_find_duplicates(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> Mask:
         """Note acknowledgements; return a mask of those of rows that the stream had before they were sent.
 
         ``row_of`` returns the row of a message.
@@ -147,9 +147,9 @@ class Acknowledged:
         messages, answers, in_order = stored
         duplicates = are_duplicates(answers)
         if in_order and not duplicates.any():
-            first, last = self._acks.sequence(answers, 0), self._acks.sequence(answers, len(answers) - 1)
+            first, last = (self._acks.sequence_or_zero(answers, each) for each in (0, len(answers) - 1))
             if first > self.highest and last - first == len(answers) - 1:
-                self._raise_to(last, row_of(int(messages[-1])), now)
+                self._set_highest(last, row_of(int(messages[-1])), now)
                 self._add(_Run(first, last, len(answers)))
                 return duplicates
         sequences = self._acks.sequences(answers)
@@ -159,7 +159,7 @@ class Acknowledged:
         if rising:
             highest = int(np.argmax(sequences[:rising]))
             if sequences[highest] > self.highest:
-                self._raise_to(int(sequences[highest]), row_of(int(messages[highest])), now)
+                self._set_highest(int(sequences[highest]), row_of(int(messages[highest])), now)
             for chosen in (~duplicates[:rising], duplicates[:rising]):
                 if chosen.any():
                     found = sequences[:rising][chosen]
@@ -176,12 +176,12 @@ class Acknowledged:
         fallen = new[sequences[new] <= before]
         return int(fallen[0]) if len(fallen) else len(sequences)
 
-    def lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
+    def count_lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
         """Return how many rows, at least and at most, are lost with all sequences from the first to the last.
 
         ``rows`` are stored in all: acknowledged, or found in the stream.
         """
-        found = [(run.rows, *run.from_on(first), *run.from_on(last + 1)) for run in self._runs]
+        found = [(run.rows, *run.count_from(first), *run.count_from(last + 1)) for run in self._runs]
         kept = sum(of - most + later for of, _, most, later, _ in found)
         least = sum(max(0, least - later) for _, least, _, _, later in found)
         return least, max(0, rows - self._in_no_run - kept)
@@ -210,7 +210,7 @@ class Acknowledged:
         ids = None if row.ids is None else pa.array(row.ids.to_pylist())  # a slice would keep its whole batch in memory
         return LastRow(self.highest, self.since, ids, digest_of(row.payloads[0].as_py()))
 
-    def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
+    def _set_highest(self, sequence: int, row: Rows, now: float) -> None:
         if self._row is not None and now - self.since >= _PAUSE:
             self._pauses.append(self._last(self._row))
             if len(self._pauses) > _MAX_PAUSES:
@@ -231,7 +231,7 @@ class Acknowledged:
             self._runs = joined + self._runs[len(joined) * 2 :]
 
 
-class Behind:
+class Overtaken:
     """The rows of a task that a stream had already, while an earlier row of their subject may have been stored later.
 
     Args:
@@ -242,7 +242,7 @@ class Behind:
         self._is_mixed = is_replay  # whether rows may have been stored after what the stream had already
         self._rows: Rows | None = None  # rows that the stream had, the last of each subject
         self._sequences: Positions = np.zeros(0, np.int64)
-        self._overtaking: Positions = np.zeros(0, np.int64)  # see :func:`overtaking`
+        self._overtaking: Positions = np.zeros(0, np.int64)  # see :func:`overtaking_sequences`
 
     def counts(self, had: Mask, is_mixed: bool) -> bool:
         """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
@@ -264,7 +264,7 @@ class Behind:
             had = np.zeros(answered.size, np.bool_)
         overtaking = np.zeros(answered.size, np.int64) if overtaking is None else overtaking
         if self._rows is not None:
-            answered = Rows.together([self._rows, answered])
+            answered = Rows.concatenate_as_new([self._rows, answered])
             had = np.concatenate([np.ones(self._rows.size, np.bool_), had])
             sequences = np.concatenate([self._sequences, sequences])
             overtaking = np.concatenate([self._overtaking, overtaking])
@@ -278,21 +278,21 @@ class Behind:
     def note_found(self, rows: Rows, sequences: Positions) -> None:
         """Note rows that were found in the stream, unless all that it is known to have is in the order of the rows."""
         known = 0 if self._rows is None else self._rows.size
-        together = rows if self._rows is None else Rows.together([self._rows, rows])
+        together = rows if self._rows is None else Rows.concatenate_as_new([self._rows, rows])
         places = np.concatenate([self._sequences[:known], sequences])
         order, later = np.argsort(together.numbers, kind="stable"), np.zeros(together.size, np.int64)
-        later[order] = overtaking(together.subjects.take(integers(order)), places[order])
+        later[order] = overtaking_sequences(together.subjects.take(integers(order)), places[order])
         if known or later.any():
             self._overtaking = np.maximum(self._overtaking[:known], later[:known])
             self.note(rows, np.ones(rows.size, np.bool_), sequences, later[known:])
 
-    def take(self) -> tuple[Rows, Positions, Positions] | None:
+    def take_and_clear(self) -> tuple[Rows, Positions, Positions] | None:
         """Return these rows, their sequences and those that overtake them; note that they are taken care of."""
         rows, self._rows = self._rows, None
         return None if rows is None else (rows, self._sequences, self._overtaking)
 
 
-def overtaking(subjects: pa.Array, sequences: Positions) -> Positions:
+def overtaking_sequences(subjects: pa.Array, sequences: Positions) -> Positions:
     """Return for each row, in their order, the highest sequence of an earlier row of its subject; 0 if not higher."""
     codes = codes_of(subjects)
     order = np.lexsort((np.arange(len(codes)), codes))
@@ -308,7 +308,7 @@ def with_other_ids(rows: Rows) -> Rows:
     """Return rows with message ids that the stream does not know, as rows that were never sent."""
     assert rows.ids is not None  # noqa: S101 - a stream knows rows by their ids only
     ids = [f"again-{clock.token(8)}-{each}" for each in rows.ids.to_pylist()]
-    blocks = [with_id(rows.header(i), each) for i, each in enumerate(ids)]
+    blocks = [with_id_replaced(rows.header(i), each) for i, each in enumerate(ids)]
     return rows._replace(headers=byte_strings(blocks), ids=texts(ids), since=0.0, after=0, again=False)
 
 
@@ -340,7 +340,7 @@ class PublishLedger:
     def __str__(self) -> str:
         """Describe what became of the rows that were sent."""
         flight = self.flight
-        unsure = flight.unsure + count_of(rows for rows in self.queue if rows.again)
+        unsure = flight.refused_maybe_stored + count_of(rows for rows in self.queue if rows.again)
         ledger = f"of {self.whose} {self.stored} were stored"
         if self.skipped:
             ledger += f", {self.skipped} were skipped for their conflicts"
@@ -353,7 +353,7 @@ class PublishLedger:
         return ledger + ", and none of the others was stored"
 
 
-def read_back(
+def wait_and_read_ids(
     js: JetStream, initial: StreamInfo, info: StreamInfo, since: int | None = None, trust: Trust = Trust.BEYOND_DOUBT
 ) -> StoredIds:
     """Return the message ids of what a stream has stored since its ``initial`` state, or since the sequence ``since``.
@@ -361,11 +361,11 @@ def read_back(
     In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
     A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
-    info = believed(js, info, trust)
-    kept = kept_until(js, initial, info)
+    info = wait_until_believed(js, info, trust)
+    kept = last_kept(js, initial, info)
     if since is not None:
         kept = since if kept >= initial.last_sequence else min(kept, since)
-    return stored_ids(js, info, kept)
+    return read_ids(js, info, kept)
 
 
 def _leader_of(info: StreamInfo) -> tuple[str, int]:
@@ -398,7 +398,7 @@ class Recovery:
         self.known = self.initial  # the stream's last reported state
         self._memory_now = self.memory  # what held its ids then
         self._looked_back = clock.monotonic()  # when the stream was last known to have everything it had acknowledged
-        self._behind = Behind(self.exact)
+        self._behind = Overtaken(self.exact)
         self._found = np.zeros(0, np.int64)  # the sequences at which rows of last-value streams were found
         self._asked = 0.0  # when the state was requested
         self.last_progress = clock.monotonic()  # when rows were last stored or looked for, or began to wait
@@ -407,17 +407,17 @@ class Recovery:
 
     # The stream's state
 
-    def state(self, js: JetStream) -> StreamInfo:
+    def request_state(self, js: JetStream) -> StreamInfo:
         """Request the stream's state; in a cluster, its absence has to be reported for several seconds."""
         self._asked = clock.monotonic()
-        self.known = info = self._view.state(js, self.stream)
+        self.known = info = self._view.request_state(js, self.stream)
         self._memory_now = memory_of(js, info)
         return info
 
-    def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:
+    def request_state_or_error(self, js: JetStream) -> StreamInfo | NatsError:
         """Request the stream's state; return the error if there is no stream, or its leader does not answer now."""
         try:
-            return self.state(js)
+            return self.request_state(js)
         except (JetStreamError, NatsTimeoutError) as error:
             if not isinstance(error, StreamNotFoundError) and not error.may_pass(established=True):
                 raise
@@ -427,21 +427,21 @@ class Recovery:
         """Return the stream's state once its leader reports it; wait for that ``patience`` seconds at most."""
         deadline = clock.monotonic() + patience
         pauses = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
-        while not isinstance(info := self.state_if_known(js), StreamInfo):
+        while not isinstance(info := self.request_state_or_error(js), StreamInfo):
             if isinstance(info, StreamNotFoundError):
                 raise PublishError(info.args[0])
             if clock.monotonic() > deadline:
                 raise PublishError(self.absence(info))
             js.connection.flush()
-            js.connection.wait(pauses.next())
-        if info.created != self.initial.created and not is_intact(js, end_of(self.initial), info):
+            js.connection.receive_for(pauses.next_wait())
+        if info.created != self.initial.created and not may_be_intact(js, end_of(self.initial), info):
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
     # What may be stored
 
     @property
-    def last_given(self) -> int:
+    def last_known_sequence(self) -> int:
         """A sequence that the stream had given before now."""
         return max(self.initial.last_sequence, self._acknowledged.highest)
 
@@ -449,7 +449,7 @@ class Recovery:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
         return not rows.since or self.memory.knows_all(self._memory_now, clock.monotonic() - rows.since)
 
-    def waited_too_long(self, rows: Rows) -> bool:
+    def may_be_stored_by_another(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
         waited, is_another = clock.monotonic() - self.last_progress, self.memory[:2] != self._memory_now[:2]
         is_late = is_another or (waited > _LOOKED and waited >= self.known.id_lifetime)
@@ -457,12 +457,12 @@ class Recovery:
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
-        if self._said.first():
+        if self._said.add_if_new():
             window = self.duplicate_window
             said = conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window)
             logger.warning(said.with_code)
 
-    def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
+    def wait_and_drop_stored(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return the rows that are to be sent now, out of ``parts``, which were sent before or wait.
 
         The call waits for the leader, ``patience`` seconds at most; the attribute of that name is the default. Where
@@ -478,20 +478,20 @@ class Recovery:
         info = self._await_state(js, self.patience if patience is None else patience)
         self._check_kept(js, info, closely=True)
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
-            info = believed(js, info, Trust.TWICE)
+            info = wait_until_believed(js, info, Trust.TWICE)
             self._memory_now = memory_of(js, info)
-        if not any(map(self.waited_too_long, parts)) and all(map(self.still_knows_ids, again)):
+        if not any(map(self.may_be_stored_by_another, parts)) and all(map(self.still_knows_ids, again)):
             return parts
-        return self._without_stored(js, info, parts)
+        return self._read_back_without_stored(js, info, parts)
 
-    def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
+    def _read_back_without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
         """Return the rows without those found in the stream, and without those that a later one has replaced."""
-        sent = [rows for rows in parts if rows.since and not self._resolves(rows)]
-        late, now = any(map(self.waited_too_long, parts)), clock.monotonic()
+        sent = [rows for rows in parts if rows.since and not self._are_left_to_resolver(rows)]
+        late, now = any(map(self.may_be_stored_by_another, parts)), clock.monotonic()
         if not sent and not late:
             return [rows._replace(since=0.0, after=0) for rows in parts]
         memory = memory_of(js, info)  # before the stream is read
-        in_time = all(self.memory.knows_present(memory, now - rows.since) for rows in sent)
+        in_time = all(self.memory.knows_ids_if_present(memory, now - rows.since) for rows in sent)
         trust = Trust.TWICE if in_time and not late else Trust.BEYOND_DOUBT
         since = self.shared_since
         if since is None and not late:
@@ -500,12 +500,12 @@ class Recovery:
             self.memory, self._memory_now = memory, memory
             return parts
         try:
-            found = read_back(js, self.initial, info, since, trust)
+            found = wait_and_read_ids(js, self.initial, info, since, trust)
         except PermissionsError as error:
             if self.is_strict:
                 raise PublishError(conditions.STORED_UNKNOWN(reason=error)).about(*error.topics) from None
             found = StoredIds(byte_strings([]), "")
-        left = [rows._replace(since=0.0, after=0) for rows in self._missing(found, parts)]  # as if never sent
+        left = [rows._replace(since=0.0, after=0) for rows in self._missing_or_raise(found, parts)]  # as if never sent
         self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
         return left
 
@@ -513,23 +513,25 @@ class Recovery:
         """Tell whether a stream without limits retention has all rows of other attempts, and so knows their ids."""
         age = clock.monotonic() - self.last_progress
         has_all = info.retention != LIMITS and since is not None and info.has_all_after(since)
-        return has_all and self.memory.knows_present(memory, age)
+        return has_all and self.memory.knows_ids_if_present(memory, age)
 
-    def _missing(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
+    def _missing_or_raise(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
         """Return the rows that are not stored, or raise that it is unknown which these are."""
         is_stored = [
-            np.zeros(rows.size, np.bool_) if rows.ids is None or self._resolves(rows) else is_among(rows.ids, found.ids)
+            np.zeros(rows.size, np.bool_)
+            if rows.ids is None or self._are_left_to_resolver(rows)
+            else are_among(rows.ids, found.ids)
             for rows in parts  # waiting rows too: another attempt may have stored them
         ]
         stored = np.concatenate(is_stored)
         subjects = pa.concat_arrays([rows.subjects for rows in parts])
         if self.initial.keeps_last_values:
             self._note_found(found, parts, is_stored)
-            late = replaced(subjects, stored)
+            late = are_replaced(subjects, stored)
             if late.any():
                 self.log_replaced(int(np.count_nonzero(late)))
             stored |= late
-        if found.removed and self.is_strict and not self._are_placed(found, subjects, stored):
+        if found.removed and self.is_strict and not self._cannot_be_replaced(found, subjects, stored):
             raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         ends = np.cumsum([rows.size for rows in parts])[:-1]
         left = [rows.take(~there) for rows, there in zip(parts, np.split(stored, ends), strict=True)]
@@ -537,7 +539,7 @@ class Recovery:
 
     def _note_found(self, found: StoredIds, parts: list[Rows], is_stored: list[Mask]) -> None:
         """Note rows that are found after later ones of their subjects."""
-        rows = Rows.together([each.take(there) for each, there in zip(parts, is_stored, strict=True)])
+        rows = Rows.concatenate_as_new([each.take(there) for each, there in zip(parts, is_stored, strict=True)])
         if rows.size and rows.ids is not None and found.sequences is not None:
             # Where each was found last: another attempt may have stored a row again.
             places = values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
@@ -545,11 +547,11 @@ class Recovery:
             self._found = np.union1d(self._found, sequences)
             self._behind.note_found(rows, sequences)
 
-    def _resolves(self, rows: Rows) -> bool:
+    def _are_left_to_resolver(self, rows: Rows) -> bool:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""
         return rows.conditional and not self.is_strict
 
-    def _are_placed(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
+    def _cannot_be_replaced(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
         """Tell whether rows that are not found cannot have been stored and replaced by messages of others."""
         stream = self.initial
         if not (found.only_by_subject and stream.keeps_last_values and stream.keeps_subjects(self.api_prefix)):
@@ -562,9 +564,9 @@ class Recovery:
         Raises:
             PublishError: that is unknown.
         """
-        if not any(row.again and not self._resolves(row) for row in rows):
+        if not any(row.again and not self._are_left_to_resolver(row) for row in rows):
             return [False] * len(rows)
-        left = self._without_stored(js, stream_info(js, self.stream), list(rows))
+        left = self._read_back_without_stored(js, stream_info(js, self.stream), list(rows))
         numbers = {int(row.numbers[0]) for row in left}
         return [int(row.numbers[0]) not in numbers for row in rows]
 
@@ -577,15 +579,15 @@ class Recovery:
     def note_last_values(self, stored: Stored, had: Mask, flight: Flight) -> None:
         """Note which of the rows that are stored the stream ``had`` before they were sent."""
         if had.any():
-            flight.note_had(stored.messages[had])
+            flight.note_not_stored_now(stored.messages[had])
         if self._behind.counts(had, flight.again or flight.state is not FlightState.IN_ORDER):
             order = np.argsort(stored.messages, kind="stable")
             sequences = self._acknowledged.sequences(stored.answers)[order]
-            self._behind.note(flight.answered(stored.messages[order]), had[order], sequences)
+            self._behind.note(flight.rows_of(stored.messages[order]), had[order], sequences)
 
-    def rows_behind(self, js: JetStream) -> Rows | None:
+    def take_overtaken_rows(self, js: JetStream) -> Rows | None:
         """Return rows that have to be stored again, since an earlier row of their subject was stored after them."""
-        if (taken := self._behind.take()) is None:
+        if (taken := self._behind.take_and_clear()) is None:
             return None
         rows, sequences, later_ones = taken
         subjects = [subject.removeprefix(f"{self.api_prefix}.") for subject in rows.subjects.to_pylist()]
@@ -596,7 +598,7 @@ class Recovery:
             found = [each for i in range(0, len(last), _AT_ONCE) for each in ask(js, last[i : i + _AT_ONCE])]
             is_behind = np.array(
                 [
-                    there is None or there.sequence == later or (there.sequence > sequence and self._is_own(there))
+                    there is None or there.sequence == later or (there.sequence > sequence and self._may_be_own(there))
                     for there, sequence, later in zip(found, sequences.tolist(), later_ones.tolist(), strict=True)
                 ]
             )
@@ -606,15 +608,15 @@ class Recovery:
         logger.warning(conditions.LAST_ROWS_STORED_AGAIN(stream=self.stream, rows=rows.size).with_code)
         return rows
 
-    def _is_own(self, message: StoredMessage) -> bool:
+    def _may_be_own(self, message: StoredMessage) -> bool:
         """Tell whether a message may be one of these rows; where others write in between, it may be theirs."""
-        prefix, (own,) = self.id_prefix, header_values(byte_strings([message.header]), MSG_ID).to_pylist()
+        prefix, (own,) = self.id_prefix, first_header_values(byte_strings([message.header]), MSG_ID).to_pylist()
         has_prefix = prefix is not None and own is not None and own.startswith(prefix.encode())
         return has_prefix or message.sequence in self._found or self._acknowledged.may_have(message.sequence)
 
     # What was acknowledged
 
-    def verify(self, js: JetStream, closely: bool) -> None:
+    def check_nothing_lost(self, js: JetStream, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged; ``closely`` also if anything makes that doubtful.
 
         A loss raises :class:`PublishError`. Where the user may not request the state, nothing is checked.
@@ -634,9 +636,9 @@ class Recovery:
         leader = _leader_of(info)
         for row in self._last_rows(info):
             if self._lacks(js, info, row, closely):
-                info = believed(js, info, Trust.BEYOND_DOUBT)
+                info = wait_until_believed(js, info, Trust.BEYOND_DOUBT)
                 if self._lacks(js, info, row, closely=True):
-                    self._report_lost(js, row)
+                    self._raise_lost(js, row)
         self._acknowledged.fallen = None
         if closely:
             self.leader, self._looked_back = leader, clock.monotonic()
@@ -662,13 +664,13 @@ class Recovery:
             return True
         if closely and not info.config.get("allow_msg_counter"):
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
-                there = next_message(js, self.stream, row.sequence, (">",))
+                there = message_from(js, self.stream, row.sequence, (">",))
                 if there is not None and there.sequence == row.sequence:
                     same = digest_of(there.payload) == row.digest
                     return not (same if row.ids is None else has_id_of(there.header, row.ids))
         return row.sequence == self._acknowledged.highest and self._acknowledged.fallen is not None
 
-    def _report_lost(self, js: JetStream, row: LastRow) -> NoReturn:
+    def _raise_lost(self, js: JetStream, row: LastRow) -> NoReturn:
         """Raise that the stream has lost rows up to and including ``row``, and how many.
 
         Messages stored after ``row`` was acknowledged are recognized by their time, by the clock of the leader.
@@ -684,7 +686,7 @@ class Recovery:
                 first = first_sequence_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
-        least, most = said.lost(first or 0, last, self.ledger.stored)
+        least, most = said.count_lost(first or 0, last, self.ledger.stored)
         exact = first is not None and least == most
         if first is None:
             now = "has another message there"
@@ -702,7 +704,7 @@ class Recovery:
 
     # Why nothing is stored
 
-    def silence(self, js: JetStream, subject: str) -> ConditionText:
+    def explain_silence(self, js: JetStream, subject: str) -> ConditionText:
         """Return why no acknowledgement has come, as far as the server reports it."""
         maybe = "it cannot store, as when a disk is full; see the server's log"
         if self.api_prefix != API_PREFIX:

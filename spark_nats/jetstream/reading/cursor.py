@@ -116,13 +116,13 @@ class Cursor:
         found = first if self.first is None and inside else self.first
         return replace(self, received=min(last + 1, self.end), first=found, gaps=gaps), inside
 
-    def reach(self, to: int) -> Cursor:
+    def receive_until(self, to: int) -> Cursor:
         """Return the cursor when everything before a sequence has arrived; no gap is added."""
         return replace(self, received=max(self.received, min(to, self.end)))
 
     def skip(self, to: int) -> Cursor:
         """Return the cursor after sequences that do not exist."""
-        reached = self.reach(to)
+        reached = self.receive_until(to)
         delivered = self.delivered if self.delivered < self.received else reached.received
         return replace(reached, delivered=delivered, gaps=self.gaps + gap(self.received, reached.received))
 

@@ -36,7 +36,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor
-from spark_nats.jetstream.reading.judging import fail_on_loss
+from spark_nats.jetstream.reading.judging import raise_data_loss
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
     first: int
     last: int
 
-    def out_of_order(self, stream: str, asked: int) -> ProtocolError:
+    def out_of_order_error(self, stream: str, asked: int) -> ProtocolError:
         """Return the error for messages that are out of order, or before the first sequence ``asked`` for."""
         count, first, last = len(self.delivered.messages), self.first, self.last
         return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=count, first=first, last=last))
@@ -106,7 +106,7 @@ class Source(Protocol):
     def in_flight(self) -> bool:
         """Whether requested messages may still arrive."""
 
-    def ask(self, cursor: Cursor, throttled: bool) -> None:
+    def request_more(self, cursor: Cursor, throttled: bool) -> None:
         """Request what is still to arrive, ahead of the caller; hardly ahead when ``throttled``."""
 
     def receive(self) -> Chunk | None:
@@ -118,7 +118,7 @@ class Source(Protocol):
     def close(self) -> None:
         """Give up the source."""
 
-    def finish(self) -> None:
+    def close_or_keep(self) -> None:
         """Give up the source, or keep it for the next range: the loop needs nothing more from it."""
 
 
@@ -179,10 +179,10 @@ class ReadRules(Protocol):
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Open a source at the cursor, after ``empty_attempts`` sources in a row brought nothing; None at the end."""
 
-    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Move past what has arrived; after a silence, check the stream's state, as messages may have been removed."""
 
-    def deliver(self, delivered: Delivered) -> Delivered | None:
+    def still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Return the messages of a chunk that are still wanted when the loop yields it; None when none are."""
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
@@ -224,7 +224,7 @@ class Reading:
         stream: str,
         cursor: Cursor,
         retries: Retries | None,
-        lost: Callable[[ConditionText], None] = fail_on_loss,
+        lost: Callable[[ConditionText], None] = raise_data_loss,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.cursor = cursor
@@ -263,7 +263,7 @@ class Reading:
                             source, cursor = rules.open(js, self.cursor, self._empty_attempts)
                             if source is not None:
                                 use = _OpenSource(source, cursor.received, clock.monotonic())
-                            self._learn(cursor)
+                            self._store_and_report_losses(cursor)
                             continue
                         case Move.RECEIVE if use is not None:
                             self._receive(js, rules, use)
@@ -273,7 +273,7 @@ class Reading:
                             continue
                         case Move.END:
                             cursor, then, _ = rules.finish_or_resume(js, self.cursor)
-                            self._learn(cursor)
+                            self._store_and_report_losses(cursor)
                             if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
                         case Move.CHANGE:
@@ -282,18 +282,18 @@ class Reading:
                     trouble = error
                 if use is not None:
                     source, use = use.source, None
-                    (source.finish if trouble is None else source.close)()
+                    (source.close_or_keep if trouble is None else source.close)()
                     awaits_refusal |= source.close_may_be_refused
                 if move is Move.LEAVE:
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
                 if trouble is not None:
-                    self._recover(js, rules, trouble, self.cursor.delivered > before)
+                    self._wait_or_raise(js, rules, trouble, self.cursor.delivered > before)
                 self.cursor = self.cursor.restart()
                 before = self.cursor.delivered
         finally:
             if use is not None:
                 use.source.close()
-        self.retries.succeeded()
+        self.retries.note_success()
         if awaits_refusal:
             with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # it no longer matters
                 js.connection.flush(_LAST_WORD)
@@ -308,7 +308,7 @@ class Reading:
         lame_duck, throttled = js.connection.lame_duck, self._throttled
         return decide(self.cursor, then, in_flight=in_flight, held=held, lame_duck=lame_duck, throttled=throttled)
 
-    def _learn(self, cursor: Cursor) -> None:
+    def _store_and_report_losses(self, cursor: Cursor) -> None:
         """Store the cursor that the rules return, and report what it has lost."""
         self.cursor = replace(cursor, lost=())
         for what in cursor.lost:
@@ -318,15 +318,15 @@ class Reading:
         """Wait for what a source delivers next, and have the rules interpret it."""
         source, silence = use.source, None
         if not js.connection.lame_duck:
-            source.ask(self.cursor, self._throttled)
+            source.request_more(self.cursor, self._throttled)
         chunk = source.receive()
         if chunk is not None:
             use.silence_at_look = 0.0
         if source.idle or source.silence - use.silence_at_look > PATIENCE:
             use.silence_at_look = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
-        cursor, use.then, delivered = rules.receive(js, self.cursor, arrived)
-        self._learn(cursor)
+        cursor, use.then, delivered = rules.interpret_arrived(js, self.cursor, arrived)
+        self._store_and_report_losses(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()
         if delivered is not None:
@@ -335,11 +335,12 @@ class Reading:
     def _deliver(self, js: JetStream, rules: ReadRules, use: _OpenSource) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
         if use.held and use.then is Move.RECEIVE and not (self._throttled or js.connection.lame_duck):
-            use.source.ask(self.cursor, throttled=False)  # so that the server works while the caller uses the messages
+            # So that the server works while the caller uses the messages.
+            use.source.request_more(self.cursor, throttled=False)
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
-            wanted = rules.deliver(delivered)
+            wanted = rules.still_wanted(delivered)
             count = 0 if wanted is None else len(wanted.messages)
             self.cursor = self.cursor.deliver(until, count)
             if wanted is None:
@@ -348,7 +349,7 @@ class Reading:
                 wanted = wanted.take(slice(count + int(self.cursor.left)))
                 self.cursor = self.cursor.finish(int(wanted.deliveries.stream_sequences()[-1]) + 1)
                 use.held.clear()
-            self.retries.succeeded()
+            self.retries.note_success()
             yielded = clock.monotonic()
             yield wanted
             now = clock.monotonic()
@@ -357,7 +358,7 @@ class Reading:
         self.cursor = self.cursor.deliver(self.cursor.received)
         use.began += clock.monotonic() - began
 
-    def _recover(self, js: JetStream, rules: ReadRules, trouble: _Trouble, progress: bool) -> None:
+    def _wait_or_raise(self, js: JetStream, rules: ReadRules, trouble: _Trouble, progress: bool) -> None:
         """Prepare for another source: wait after an API error, or if the last ones brought nothing; or raise."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:
@@ -367,7 +368,7 @@ class Reading:
         # A slow caller finds its consumer deleted, which is normal.
         logger.info(READS_ANEW(stream=self._stream, reason=trouble, sequence=position).with_code)
         if progress:
-            self.retries.succeeded()
+            self.retries.note_success()
         self._empty_attempts = 0 if progress else self._empty_attempts + 1
         self._refusals = 0 if progress or not isinstance(trouble, JetStreamError) else self._refusals + 1
         if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and rules.created):
@@ -377,8 +378,8 @@ class Reading:
                 self._refusals = 0
                 said = trouble.args[0], trouble.code, trouble.err_code, trouble.description
                 raise JetStreamUnavailableError(*said, transient=Transient.ONCE_ESTABLISHED)
-            self.retries.failed(trouble)
+            self.retries.wait_or_raise(trouble)
         elif self._empty_attempts > 1:
             before = "" if end == NO_END else f", before {end}"
             stopped = STOPPED_DELIVERING(stream=self._stream, sequence=position, before=before, reason=trouble)
-            self.retries.failed(JetStreamError(stopped))
+            self.retries.wait_or_raise(JetStreamError(stopped))

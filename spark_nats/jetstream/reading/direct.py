@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_another
+from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_another_error
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
@@ -28,25 +28,25 @@ from spark_nats.protocol.direct_gets import (
     NobodyAnswers,
     direct_event,
     encode_direct_get,
-    is_single,
-    take_apart,
+    is_unbatched_answer,
+    separate_stored_messages,
 )
 from spark_nats.protocol.headers import RequestRefused, parse_status
 
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
-MAX_TOGETHER = 16  # ranges that :func:`ask_together` requests, for a part of these bytes each
+MAX_TOGETHER = 16  # ranges that :func:`request_ranges_together` requests, for a part of these bytes each
 MAX_PATIENCE = 30.0
 """Maximum seconds to wait for an answer: before the first one, a server may have to count the matching messages."""
 _refused = RefusalMemory()  # direct gets not permitted, not answered, or answered by a mirror or an old server
 
 
-def are_available(js: JetStream, stream: str) -> bool:
+def may_be_available(js: JetStream, stream: str) -> bool:
     """Tell whether this process knows nothing against optional direct gets of a stream."""
     return not _refused.holds(js, stream)
 
 
-def ask_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[DirectGets]:
+def request_ranges_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[DirectGets]:
     """Request up to :data:`MAX_TOGETHER` small ranges in one round trip: each a stream, a first sequence and an end.
 
     Returns:
@@ -57,7 +57,7 @@ def ask_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[
     """
     found = [DirectGets(js, stream, None, 0, optional=True) for stream, _, _ in ranges]
     for gets, (_, start, end) in zip(found, ranges, strict=True):
-        gets.ask(Cursor.of(start, end), throttled=False, max_bytes=BATCH_BYTES // MAX_TOGETHER)
+        gets.request_more(Cursor.of(start, end), throttled=False, max_bytes=BATCH_BYTES // MAX_TOGETHER)
     is_permitted = True
     for _ in range(2 * len(found) + 1):  # each request and its inbox may be refused
         try:
@@ -89,7 +89,7 @@ class DirectGets:
         self.exhausted = self.in_flight = False
         self._js = js
         self._stream = stream
-        self._subject = f"{js.prefix}.{Api.DIRECT_GET.about(stream)}"
+        self._subject = f"{js.prefix}.{Api.DIRECT_GET.with_names(stream)}"
         self._filter = subject
         self._optional = optional
         self._patience = min(delivering.PATIENCE * 2.0 ** min(empty_attempts, 16), MAX_PATIENCE)
@@ -98,11 +98,11 @@ class DirectGets:
         self._stranger = ""  # another responder's answer, in words
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
-    def uses(self, js: JetStream) -> bool:
+    def is_on_connection(self, js: JetStream) -> bool:
         """Tell whether the answers arrive over this connection."""
         return self._js.connection is js.connection
 
-    def ask(self, cursor: Cursor, throttled: bool, max_bytes: int | None = None) -> None:
+    def request_more(self, cursor: Cursor, throttled: bool, max_bytes: int | None = None) -> None:
         """Request what is still to arrive, unless a batch is under way: at most one message for each sequence."""
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
@@ -121,27 +121,27 @@ class DirectGets:
         except PermissionsError as error:
             if not self._optional:
                 raise
-            raise self.unavailable(error) from None
+            raise self.note_unavailable(error) from None
         if arrived is None:
             raise Restart(f"no answer for {self._patience:g} s{self._stranger}")
-        messages, replies, others = take_apart(arrived)
+        messages, replies, others = separate_stored_messages(arrived)
         chunk = None
         if len(messages):
-            if (other := replies.other_stream(self._stream)) is not None:
+            if (other := replies.find_other_stream(self._stream)) is not None:
                 why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
-                raise self.unavailable(why) if self._optional else Restart(why)
+                raise self.note_unavailable(why) if self._optional else Restart(why)
             sequences, previous = replies.stream_sequences(), replies.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
             chunk = Chunk(Delivered(messages, replies), int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
-                raise chunk.out_of_order(self._stream, self._start)
+                raise chunk.out_of_order_error(self._stream, self._start)
             self._last = chunk.last
         for header, payload in others:
             self._on_status(header, payload)
         return chunk
 
-    def unavailable(self, why: object) -> Restart:
+    def note_unavailable(self, why: object) -> Restart:
         """Note that direct gets of the stream are unavailable, and return what to raise."""
         _refused.note(self._js, self._stream)
         return Restart(str(why))
@@ -156,11 +156,11 @@ class DirectGets:
         """
         status = parse_status(header)
         if status is None:
-            if not is_single(header):
-                self._stranger = f"; {answered_by_another(self._subject, payload)}"
+            if not is_unbatched_answer(header):
+                self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
                 return
             if self._optional:  # while a cluster is upgraded
-                raise self.unavailable("a server answers that is older than 2.11, and knows no batches")
+                raise self.note_unavailable("a server answers that is older than 2.11, and knows no batches")
             raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
         match direct_event(status):
             case BatchEnded(last, pending):
@@ -168,7 +168,7 @@ class DirectGets:
                     raise self._missing()
                 self.in_flight, self._last, self.exhausted = False, 0, pending == 0
             case NobodyAnswers():
-                raise self.unavailable("no server answers direct gets")
+                raise self.note_unavailable("no server answers direct gets")
             case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)
@@ -178,4 +178,4 @@ class DirectGets:
         if not self._js.connection.closed:
             self._js.connection.unsubscribe(self._inbox, later=True)
 
-    finish = close
+    close_or_keep = close

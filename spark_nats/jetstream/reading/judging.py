@@ -24,7 +24,7 @@ class Removed(Enum):
     NO_LOSS = auto()  # others may acknowledge messages, or a KV bucket has replaced them by later ones
 
 
-def fail_on_loss(what: ConditionText) -> None:
+def raise_data_loss(what: ConditionText) -> None:
     """Raise a :class:`DataLossError` for lost messages."""
     raise DataLossError(what)
 

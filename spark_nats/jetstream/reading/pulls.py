@@ -21,8 +21,8 @@ from spark_nats import clock
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import MESSAGE_TOO_LARGE, READING_FAILED
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
-from spark_nats.jetstream.api import JetStream, answered_by_another
-from spark_nats.jetstream.consuming.consumers import delete_consumer
+from spark_nats.jetstream.api import JetStream, answered_by_another_error
+from spark_nats.jetstream.consuming.consumers import send_delete
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
@@ -83,7 +83,7 @@ class PullRequests:
         """Note a sent request; ``max_bytes`` is None where it is bounded in messages only."""
         self._open.append(_Request(messages, math.inf if max_bytes is None else max_bytes))
 
-    def count(self, sizes: Positions) -> None:
+    def subtract_delivered(self, sizes: Positions) -> None:
         """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`sizes_of`)."""
         total = np.append(0, np.cumsum(sizes))  # bytes before each message, and of all
         done = 0
@@ -98,7 +98,7 @@ class PullRequests:
                 self._open.popleft()
                 self._ended += 0 < request.bytes < math.inf
 
-    def end(self) -> None:
+    def note_end(self) -> None:
         """Note that the server has announced the end of a request."""
         if self._ended:
             self._ended -= 1
@@ -153,7 +153,7 @@ class PullConsumer:
         self._js = js
         self._stream = stream
         self._name = made.name
-        self._subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, made.name)}"
+        self._subject = f"{js.prefix}.{Api.CONSUMER_NEXT.with_names(stream, made.name)}"
         self._stranger = ""  # another responder's answer to a pull request, in words
         self._max_batch = made.max_batch or PULL_MESSAGES
         self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
@@ -170,7 +170,7 @@ class PullConsumer:
         """Whether pull requests are open."""
         return len(self._requests) > 0
 
-    def ask(self, cursor: Cursor, throttled: bool) -> None:
+    def request_more(self, cursor: Cursor, throttled: bool) -> None:
         """Keep one pull request working while another one waits after it; only one when ``throttled``.
 
         A limited read has only one, too: the server serves two by turns, and its announcement of an end does not name
@@ -207,15 +207,15 @@ class PullConsumer:
         from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
         others = [(arrived.header_at(i), arrived.payload_at(i)) for i in np.flatnonzero(from_server).tolist()]
         messages = arrived.take(~from_server) if others else arrived
-        chunk = self._count(messages) if len(messages) else None
+        chunk = self._check_and_count(messages) if len(messages) else None
         for header, payload in others:
             self._on_status(header, payload)
         return chunk
 
-    def _count(self, messages: Messages) -> Chunk:
+    def _check_and_count(self, messages: Messages) -> Chunk:
         """Check that all deliveries are this consumer's and none is missing, and take them off the requests."""
         deliveries = Deliveries(messages.gather(messages.reply))
-        if (other := deliveries.other_consumer(self._stream, self._name)) is not None:
+        if (other := deliveries.find_reply_of_other(self._stream, self._name)) is not None:
             raise Restart(f"a delivery is not of consumer {self._name!r}: {other}")
         count = len(messages)
         first, last = deliveries.at(0), deliveries.at(count - 1)
@@ -228,7 +228,7 @@ class PullConsumer:
         self._sequence += count
         self.most = min(2 * self.most, PULL_MESSAGES)
         self._last = last.stream_sequence
-        self._requests.count(sizes_of(messages))
+        self._requests.subtract_delivered(sizes_of(messages))
         self.silence = self._lifeless = 0.0
         self.exhausted = last.pending == 0
         return Chunk(Delivered(messages, deliveries), first.stream_sequence, last.stream_sequence)
@@ -240,7 +240,7 @@ class PullConsumer:
         """
         status = parse_status(header)
         if status is None:
-            self._stranger = f"; {answered_by_another(self._subject, payload)}"
+            self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
             return
         match pull_event(status):
             case Heartbeat(delivered):
@@ -248,7 +248,7 @@ class PullConsumer:
                 if delivered is not None and delivered >= self._sequence:
                     raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
             case RequestEnded(bytes_left, too_large):
-                self._requests.end()
+                self._requests.note_end()
                 if too_large and bytes_left == self._max_bytes:
                     self._allow_larger_message()
             case RequestsForgotten():
@@ -272,9 +272,9 @@ class PullConsumer:
     def close(self) -> None:
         """Have the consumer deleted, without waiting; raise nothing but a refusal that the server has reported."""
         self.keep = None
-        self.finish()
+        self.close_or_keep()
 
-    def finish(self) -> None:
+    def close_or_keep(self) -> None:
         """Keep the consumer, or have it deleted as :meth:`close` does.
 
         Its open pull requests end by themselves, because nothing listens on its inbox any more.
@@ -286,7 +286,7 @@ class PullConsumer:
             if self.keep is not None:
                 self.close_may_be_refused = self.keep(self._asked)
             else:
-                delete_consumer(self._js, self._stream, self._name)
+                send_delete(self._js, self._stream, self._name)
         except PermissionsError:
             raise
         except NatsError as error:

@@ -20,20 +20,27 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import ConsumerKey, finds_all, keep, make_consumer, may_be_kept, take_kept
-from spark_nats.jetstream.judgement import Judgement, match_message
-from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.consuming.consumers import (
+    ConsumerKey,
+    create_making_room,
+    delivers_all,
+    keep_or_delete,
+    may_be_kept,
+    take_kept,
+)
+from spark_nats.jetstream.judgement import Judgement, judge_by_message
+from spark_nats.jetstream.messages import sequence_from
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
-from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, judge_gaps, replica_lacks, resume_sequence
+from spark_nats.jetstream.reading.direct import DirectGets, may_be_available
+from spark_nats.jetstream.reading.judging import Removed, judge_gaps, raise_data_loss, replica_lacks, resume_sequence
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, is_another, judged, say_created_otherwise, stream_info
-from spark_nats.protocol.documents import text_of
+from spark_nats.jetstream.views import StreamView, ask_and_judge, is_another, log_created_otherwise, stream_info
+from spark_nats.protocol.documents import format_time
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
@@ -128,7 +135,7 @@ class RangeReader:
         way: ReadMethod = ReadMethod.CONSUMER,
         *,
         limit: int | None = None,
-        lost: Callable[[ConditionText], None] = fail_on_loss,
+        lost: Callable[[ConditionText], None] = raise_data_loss,
         retries: Retries | None = None,
         on_arrival: Callable[[], None] | None = None,
         ahead: DirectGets | None = None,
@@ -170,7 +177,7 @@ class RangeReader:
         """Open a source on the planned stream; return None as the source when nothing is left to read."""
         stream, ahead, self._ahead = self._range.stream, self._ahead, None
         try:
-            if self._way is ReadMethod.ONE_GET_FIRST and are_available(js, stream):
+            if self._way is ReadMethod.ONE_GET_FIRST and may_be_available(js, stream):
                 self._way = ReadMethod.CONSUMER
                 return self._begin_one_get(js, cursor, ahead)
             if ahead is not None:
@@ -179,28 +186,28 @@ class RangeReader:
         except StreamNotFoundError:
             if self.created is None:
                 raise
-            self._view.confirm(js, stream, f"the stream {stream!r} does not exist")
+            self._view.require_loss_confirmed(js, stream, f"the stream {stream!r} does not exist")
             return None, self._lose_the_rest(cursor, "was deleted")
 
-    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Take in what has arrived; after a silence check the stream's state, as messages may have been removed."""
         delivered = None
         if arrived.chunk is not None:
-            cursor, delivered = self._accept(js, cursor, arrived.chunk)
+            cursor, delivered = self._check_and_filter(js, cursor, arrived.chunk)
         if (silence := arrived.silence) is not None:
-            info, cursor = self._look(js, cursor)
+            info, cursor = self._refresh_and_cut(js, cursor)
             if info.first_sequence > cursor.received:
                 raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
             if silence >= pulls.HEARTBEAT:
-                if self._next(js, cursor, cursor.end) is None:
+                if self._find_next(js, cursor, cursor.end) is None:
                     return Step(cursor, Move.END, delivered)
                 if silence > 2 * pulls.HEARTBEAT:
                     raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         seconds, left = clock.monotonic() - arrived.began, cursor.end - cursor.received
-        slow = self._placement.change(seconds, cursor.received - arrived.start, left)
+        slow = self._placement.change_if_slow(seconds, cursor.received - arrived.start, left)
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
-    def deliver(self, delivered: Delivered) -> Delivered | None:
+    def still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Return the whole chunk, because what is wanted of a range does not change."""
         return delivered
 
@@ -213,17 +220,18 @@ class RangeReader:
         if not cursor.at_end:
             disputed = False
             if js.connection.info.cluster:
-                info, cursor = self._look(js, cursor)
+                info, cursor = self._refresh_and_cut(js, cursor)
                 disputed = not info.undisputed
-            following = self._next(js, cursor, cursor.end, is_doubtful=disputed)
-            info, cursor = self._look(js, cursor)  # after the search, so that it includes what was removed since
+            following = self._find_next(js, cursor, cursor.end, is_doubtful=disputed)
+            # After the search, so that it includes what was removed since.
+            info, cursor = self._refresh_and_cut(js, cursor)
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
-            cursor = self._judge(js, cursor.skip(to), info)
+            cursor = self._judge_and_clear_gaps(js, cursor.skip(to), info)
         elif len(cursor.gaps):
-            info, cursor = self._look(js, cursor)
-            cursor = self._judge(js, cursor, info)
+            info, cursor = self._refresh_and_cut(js, cursor)
+            cursor = self._judge_and_clear_gaps(js, cursor, info)
         return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
     # Opening a source
@@ -231,38 +239,38 @@ class RangeReader:
     def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Create a consumer on the planned stream, or move a kept one."""
         stream = self._range.stream
-        if not finds_all(js, self._range.filters):
+        if not delivers_all(js, self._range.filters):
             self._placement.pin(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
         key = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
         moved = take_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
-        made = make_consumer(js, key, position) if moved is None else moved.made
+        made = create_making_room(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
-            info, cursor = self._same_stream(js, cursor, None if moved is None else moved.info)
+            info, cursor = self._refresh_or_lose_rest(js, cursor, None if moved is None else moved.info)
             if cursor.at_end:
                 consumer.close()
                 return None, cursor
             if made.begins < position:
                 raise Restart("its replica lags behind the stream's leader")
             if made.begins > position:
-                if self._next(js, cursor, made.begins, (">",)) is not None:
+                if self._find_next(js, cursor, made.begins, (">",)) is not None:
                     raise Restart(_LACKS)
-                now, cursor = self._look(js, cursor)  # the report includes what was removed since
-                cursor = self._judge(js, cursor.skip(made.begins), now)
+                now, cursor = self._refresh_and_cut(js, cursor)  # the report includes what was removed since
+                cursor = self._judge_and_clear_gaps(js, cursor.skip(made.begins), now)
             if self._placement.by_server:
-                matching = made.pending / max(1, info.sequences_from(cursor.received))
-                self._placement.begin(matching, info.average_size)
+                matching = made.pending / max(1, info.count_sequences_from(cursor.received))
+                self._placement.pin_if_most_match(matching, info.average_size)
             if self._keeps_consumer and may_be_kept(js, info):
-                consumer.keep = lambda asked: keep(js, key, made, info.created, max(asked, used))
+                consumer.keep = lambda asked: keep_or_delete(js, key, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
             raise
         if filters and not self._placement.by_server:
-            consumer.finish()
+            consumer.close_or_keep()
             return self._begin_pulls(js, cursor, empty_attempts)
         # A moved consumer does not report the first sequence that its replica has.
         self._replica_unverified = moved is not None and made.leader not in ("", moved.info.leader)
@@ -273,13 +281,13 @@ class RangeReader:
 
     def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         stream, filters = self._range.stream, self._range.filters
-        info, cursor = self._same_stream(js, cursor)
+        info, cursor = self._refresh_or_lose_rest(js, cursor)
         if cursor.at_end:
             return None, cursor
         if not info.allows_direct_gets:
             raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
-            cursor = self._judge(js, cursor.skip(info.first_sequence), info)
+            cursor = self._judge_and_clear_gaps(js, cursor.skip(info.first_sequence), info)
         return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
@@ -289,18 +297,18 @@ class RangeReader:
         ends elsewhere, or is limited, the reader requests the stream's state from its leader in the same round trip.
         """
         gets, last = ahead, self._range.last
-        if gets is None or not gets.uses(js):
+        if gets is None or not gets.is_on_connection(js):
             gets = DirectGets(js, self._range.stream, None, 0, optional=True)
         cursor = self._limited(cursor)
-        gets.ask(cursor, throttled=False)
+        gets.request_more(cursor, throttled=False)
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:
             return gets, cursor
         try:
-            _, cursor = self._same_stream(js, cursor)
+            _, cursor = self._refresh_or_lose_rest(js, cursor)
         except BaseException as error:
             gets.close()
             if isinstance(error, PermissionsError):  # of either request; the other methods need the stream's state too
-                raise gets.unavailable(error) from None
+                raise gets.note_unavailable(error) from None
             raise
         if cursor.at_end:
             gets.close()
@@ -314,7 +322,9 @@ class RangeReader:
 
     # Questions to the stream
 
-    def _look(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
+    def _refresh_and_cut(
+        self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None
+    ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor, cut where the stream has lost its end.
 
         A state that the leader has just ``said`` is not requested again.
@@ -323,11 +333,11 @@ class RangeReader:
         info = said or stream_info(js, stream)
         self.created = self.created or info.created
         end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
-        if judged(js, end, info) is Judgement.TRUNCATED and not self._is_another(js, info):
-            self._view.confirm_lost(js, end, info, stream)
+        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._is_another(js, info):
+            self._view.require_loss_before(js, end, info, stream)
             self._lost_from = min(self._lost_from, info.last_sequence + 1)
         elif last is None or info.last_sequence >= last.sequence:
-            self._view.clear(stream)
+            self._view.note_nothing_lost(stream)
         if max(self._lost_from, cursor.received) < cursor.end:
             # Messages stored since then reuse the lost sequences.
             cursor = replace(cursor.cut(self._lost_from), rewritten=True)
@@ -335,9 +345,11 @@ class RangeReader:
             cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
-    def _same_stream(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
+    def _refresh_or_lose_rest(
+        self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None
+    ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
-        info, cursor = self._look(js, cursor, said)
+        info, cursor = self._refresh_and_cut(js, cursor, said)
         if self._is_another(js, info):
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
@@ -351,30 +363,30 @@ class RangeReader:
             known = Position(self.created, met.sequence + 1, met.time, latest=self._range.latest)
         if is_another(js, known, info):
             return True
-        say_created_otherwise(known, info)
+        log_created_otherwise(known, info)
         self.created = info.created
         return False
 
-    def _next(
+    def _find_next(
         self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = (), is_doubtful: bool = False
     ) -> int | None:
         """Ask the stream's leader for the next matching sequence before ``end``; None when there is none."""
         filters = filters or self._range.filters or (">",)
-        found = next_sequence(js, self._range.stream, cursor.received, filters, is_doubtful)
+        found = sequence_from(js, self._range.stream, cursor.received, filters, is_doubtful)
         return found if found is not None and found < end else None
 
     # Arrivals, gaps, and other histories
 
-    def _accept(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
+    def _check_and_filter(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
         """Drop messages that lie after the range, belong to another history or match no filter."""
         delivered, first, last = chunk
         count = len(delivered.messages)
         if first < before.received or last < first + count - 1:
-            raise chunk.out_of_order(self._range.stream, before.received)
+            raise chunk.out_of_order_error(self._range.stream, before.received)
         if self._replica_unverified:
             self._replica_unverified = False
             sought = self._range.filters if self._placement.by_server else (">",)
-            if first > before.received and self._next(js, before, first, sought, is_doubtful=True) is not None:
+            if first > before.received and self._find_next(js, before, first, sought, is_doubtful=True) is not None:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
@@ -383,13 +395,13 @@ class RangeReader:
         may_wait = self._placement.by_server or self._range.removed is Removed.NO_LOSS
         at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
         if len(cursor.gaps) > len(before.gaps) and at_once:
-            info, before = self._look(js, before)
+            info, before = self._refresh_and_cut(js, before)
             # Where the server does not filter, and the leader has no gaps, the source's replica lacks messages.
             if not self._placement.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
-            cursor = self._judge(js, replace(cursor, lost=before.lost), info)
+            cursor = self._judge_and_clear_gaps(js, replace(cursor, lost=before.lost), info)
             before = replace(before, lost=cursor.lost)
-        before, delivered = self._of_this_history(js, before, delivered)
+        before, delivered = self._drop_other_histories(js, before, delivered)
         if self._matcher is not None and not self._placement.by_server and len(delivered.messages):
             delivered = delivered.take(self._matcher.match(delivered.subjects))
         cursor = replace(
@@ -400,7 +412,7 @@ class RangeReader:
         )
         return cursor, delivered if len(delivered.messages) else None
 
-    def _judge(self, js: JetStream, cursor: Cursor, info: StreamInfo) -> Cursor:
+    def _judge_and_clear_gaps(self, js: JetStream, cursor: Cursor, info: StreamInfo) -> Cursor:
         """Judge the skipped sequences, report those that the stream's limits have removed, and clear the gaps.
 
         ``info`` must be requested after the gaps were found.
@@ -421,7 +433,7 @@ class RangeReader:
         rest = gap(cursor.received, cursor.end)
         return cursor.give_up().lose(conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest))
 
-    def _of_this_history(self, js: JetStream, cursor: Cursor, delivered: Delivered) -> tuple[Cursor, Delivered]:
+    def _drop_other_histories(self, js: JetStream, cursor: Cursor, delivered: Delivered) -> tuple[Cursor, Delivered]:
         """Return the cursor, and the messages of the history from which the range was planned.
 
         The planned last message may be another partition's, or of a subject that is not read now, and never arrive.
@@ -429,21 +441,21 @@ class RangeReader:
         stream, last = self._range.stream, self._range.last
         if not len(delivered.messages):
             return cursor, delivered
-        sequence, time = delivered.deliveries.last()
+        sequence, time = delivered.deliveries.last_sequence_and_time()
         if last is None:
             self._met = Fingerprint(sequence, time)
             return cursor, delivered
         if not cursor.rewritten:
-            met = match_message(last, sequence, time)
+            met = judge_by_message(last, sequence, time)
             if met is not Judgement.INTACT:
-                info, cursor = self._look(js, cursor)  # which may report the end as lost
+                info, cursor = self._refresh_and_cut(js, cursor)  # which may report the end as lost
                 if self._is_another(js, info):
                     raise Restart(_RECREATED)
                 end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:
-                    met = judged(js, end, info)
+                    met = ask_and_judge(js, end, info)
                     if met is Judgement.TRUNCATED and not cursor.rewritten:
-                        self._view.confirm_lost(js, end, info, stream)
+                        self._view.require_loss_before(js, end, info, stream)
             if met is not Judgement.INTACT and not cursor.rewritten:
                 cursor = replace(cursor, rewritten=True).lose(_rewritten(stream, sequence, time, last))
         if cursor.rewritten:
@@ -453,7 +465,7 @@ class RangeReader:
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
     """Return the text which says that the planned last message was replaced, and names the message that shows this."""
-    now, then = text_of(time), text_of(last.time)
+    now, then = format_time(time), format_time(last.time)
     if sequence == last.sequence:
         return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=then, time=now)
     return conditions.RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=then)

@@ -31,7 +31,7 @@ class FilterPlacement:
         self.by_server = by_server and self._filtered
         self._changes = 2
 
-    def begin(self, share: float, average_size: float) -> None:
+    def pin_if_most_match(self, share: float, average_size: float) -> None:
         """Estimate the reader's speed, and have the reader filter for good if the share of matching messages is ample.
 
         The share is from 0 to 1, and the average size that of all messages in bytes. After a change or :meth:`pin`,
@@ -42,7 +42,7 @@ class FilterPlacement:
             if self._filtered and share >= AMPLE_SHARE:
                 self.pin(by_server=False)
 
-    def change(self, seconds: float, passed: int, remaining: int) -> bool:
+    def change_if_slow(self, seconds: float, passed: int, remaining: int) -> bool:
         """Tell whether to change sides now, and if so, do.
 
         The present side has taken ``seconds`` for ``passed`` sequences, and has ``remaining`` sequences left.

@@ -66,7 +66,7 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     except (JetStreamError, NatsTimeoutError) as error:
         logger.info(NOT_MEASURED(stream=stream.name, reason=error).with_code)
     totals = np.cumsum(np.concatenate(sizes))
-    average = stream.bytes / max(1, stream.sequences_from(0))
+    average = stream.bytes / max(1, stream.count_sequences_from(0))
     if len(totals) > 1:
         average = float(totals[-1]) / (reader.cursor.delivered - start)
     return Sizes(start, reader.cursor.delivered, np.concatenate(sequences), totals, average)

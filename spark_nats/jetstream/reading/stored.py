@@ -22,11 +22,11 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import Answers, MessageAt, Questions, StoredMessage, answers_to
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.reading.direct import are_available
+from spark_nats.jetstream.reading.direct import may_be_available
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import first_new, judged
+from spark_nats.jetstream.views import ask_and_judge, find_first_new
 from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,
@@ -37,9 +37,9 @@ from spark_nats.protocol.bytecolumns import (
     texts,
     values_of,
 )
-from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
-from spark_nats.protocol.messages import numbered
-from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
+from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, first_header_values, wrap_lines
+from spark_nats.protocol.messages import numbered_subjects
+from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_wrong_last_id
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class StoredIds(NamedTuple):
     are_ends: Mask | None = None
 
 
-def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
+def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
     """Return the ids that begin with ``prefix`` among a stream's messages after ``since``, up to its given state.
 
     Only streams with limits retention allow any number of consumers. Others are read by direct gets, or not at all.
@@ -79,8 +79,8 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     if stream.retention != LIMITS:
         if since >= stream.last_sequence:
             return StoredIds(byte_strings([]).cast(pa.binary()), "")
-        if not (stream.allows_direct_gets and are_available(js, stream.name)):
-            return StoredIds(byte_strings([]).cast(pa.binary()), cannot_read(stream))
+        if not (stream.allows_direct_gets and may_be_available(js, stream.name)):
+            return StoredIds(byte_strings([]).cast(pa.binary()), reason_not_readable(stream))
         way = ReadMethod.GETS
     end = end_of(stream)
     later = Range(stream.name, stream.created, since + 1, end.next, last=end.fingerprint, latest=end.latest)
@@ -92,8 +92,8 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     messages = last = 0
     for delivered in reader.read(js):
         messages += len(delivered.messages)
-        last, _ = delivered.deliveries.last()
-        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False)
+        last, _ = delivered.deliveries.last_sequence_and_time()
+        ids = first_header_values(delivered.messages.gather(delivered.messages.header), MSG_ID, strip=False)
         chosen = pc.and_kleene(ids.is_valid(), pc.starts_with(ids, prefix))
         found.append(ids.filter(chosen))
         if limit is not None:
@@ -115,11 +115,11 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     full = counts.field("values").filter(booleans(values_of(counts.field("counts")) >= limit))
     # The last message of a stream is never removed for that limit.
     only = last == stream.last_sequence and stream.removes_only_by_subject
-    ends = _are_ends(all_of_them)[np.concatenate(are_chosen)]
+    ends = _are_last_of_subject(all_of_them)[np.concatenate(are_chosen)]
     return StoredIds(ids, "; ".join(lost), pa.concat_arrays(subjects), full, only, np.concatenate(sequences), ends)
 
 
-def _are_ends(subjects: pa.Array) -> Mask:
+def _are_last_of_subject(subjects: pa.Array) -> Mask:
     """Return a mask of the messages, by their subjects, behind which none of their subject comes."""
     codes = subjects.dictionary_encode()
     of_subject, places = values_of(codes.indices.cast(pa.int64())), np.arange(len(subjects))
@@ -129,12 +129,12 @@ def _are_ends(subjects: pa.Array) -> Mask:
     return found
 
 
-def cannot_read(stream: StreamInfo) -> str:
+def reason_not_readable(stream: StreamInfo) -> str:
     """Return why a stream without limits retention does not tell what it has stored."""
     return f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back"
 
 
-def history_of(js: JetStream, position: Position, info: StreamInfo) -> Judgement:
+def judge_as_reader(js: JetStream, position: Position, info: StreamInfo) -> Judgement:
     """Return what has become of a stream since a position in it, with a reader's permissions alone.
 
     Where the message before the position was deleted, and the user may not request others, the stream counts as intact.
@@ -145,13 +145,13 @@ def history_of(js: JetStream, position: Position, info: StreamInfo) -> Judgement
         return {place: _message_at(js, info, position.last)} if place in questions else answers_to(js, questions)
 
     with contextlib.suppress(PermissionsError):
-        return judged(js, position, info, ask)
+        return ask_and_judge(js, position, info, ask)
     return Judgement.INTACT
 
 
-def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
-    """Tell whether a stream has what it had before a position, as :func:`history_of` does."""
-    return history_of(js, position, info) is Judgement.INTACT
+def may_be_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
+    """Tell whether a stream has what it had before a position, as :func:`judge_as_reader` does."""
+    return judge_as_reader(js, position, info) is Judgement.INTACT
 
 
 def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
@@ -162,15 +162,15 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
     return None
 
 
-def kept_until(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+def last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
     position = end_of(initial)
-    if position.time is None or is_intact(js, position, info):
+    if position.time is None or may_be_intact(js, position, info):
         return position.last
-    return first_new(js, position, info) - 1
+    return find_first_new(js, position, info) - 1
 
 
-def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array) -> Mask:
     """Ask a stream with one replica which ids it knows, on subjects on which it listens; change nothing.
 
     For each id, the call sends a message that the stream cannot store: it expects the last one to have an id that no
@@ -185,7 +185,7 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
     known = np.zeros(len(ids), np.bool_)
     refused, others = np.zeros((2, len(ids)), np.int64)  # how often each was refused, and acknowledged elsewhere
     here = connection.info.domain
-    enough = 2 if here != domain and acks.crosses(here) else 1
+    enough = 2 if here != domain and acks.other_domains_may_answer(here) else 1
     inbox = connection.new_inbox()
     answers = connection.subscribe(f"{inbox}.*")
     for start in range(0, len(ids), _ASKED_AT_ONCE):
@@ -193,7 +193,7 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
         rows = len(ids[part])
         lines = [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
         headers = wrap_lines(repeated("", rows), lines)
-        replies = numbered(inbox, start, rows)
+        replies = numbered_subjects(inbox, start, rows)
         connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
         while not (known | (refused > 0) & (refused + others >= enough))[part].all():
             are_answered = bool((known | (refused > 0))[part].all())
@@ -202,13 +202,13 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
                 break
             if messages is None:
                 raise NatsTimeoutError(IDS_NOT_SAID(server=connection.server, stream=stream))
-            number, valid = messages.numbers(inbox)
-            duplicates, elsewhere = are_duplicates(messages), acks.elsewhere(messages)
+            number, valid = messages.numbers_below_inbox(inbox)
+            duplicates, elsewhere = are_duplicates(messages), acks.stored_in_other_domain(messages)
             if elsewhere.any():
                 enough = 2
             duplicates[list(acks.refusals(messages))] = False
             for i in np.flatnonzero(~duplicates & ~elsewhere).tolist():
-                if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
+                if not is_wrong_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
                     raise NatsTimeoutError(IDS_NOT_SAID_NOW(stream=stream))
             valid &= number < len(ids)
             np.add.at(refused, number[valid & ~duplicates & ~elsewhere], 1)
@@ -218,7 +218,7 @@ def known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Arr
     return known
 
 
-def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
+def are_among(ids: pa.Array, stored: pa.Array) -> Mask:
     """Return a mask of the message ids, a string column, that are among stored ones, a binary column."""
     found: Mask = flags_of(pc.is_in(ids.cast(pa.binary()), stored))
     return found
@@ -226,4 +226,4 @@ def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
 
 def has_id_of(header: bytes, ids: pa.Array) -> bool:
     """Tell whether a header block contains one of the message ids, a string column, byte for byte."""
-    return bool(is_among(ids, header_values(byte_strings([header]), MSG_ID, strip=False).drop_null()).any())
+    return bool(are_among(ids, first_header_values(byte_strings([header]), MSG_ID, strip=False).drop_null()).any())

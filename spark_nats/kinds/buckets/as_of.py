@@ -48,7 +48,7 @@ from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import MOMENT, MessageAt, ask
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
-from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
+from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, may_be_available
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
@@ -60,10 +60,10 @@ from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.kinds.task import leased_jetstream
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
-from spark_nats.protocol.documents import REPLACED, nanoseconds_of, text_of, to_datetime
+from spark_nats.protocol.documents import REPLACED, format_time, parse_time, to_datetime
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
@@ -125,12 +125,12 @@ class NatsMomentReader(NatsBucketReader):
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
             # A stream that was restored says that it was created later than its messages were stored.
-            made = to_datetime(min(filter(None, (nanoseconds_of(info.created), info.first_time)), default=0))
+            made = to_datetime(min(filter(None, (parse_time(info.created), info.first_time)), default=0))
             if moment < made:
                 said = conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
                 raise OptionError(said)
             if info.time and moment > to_datetime(info.time):
-                now = text_of(info.time)
+                now = format_time(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
             # Removed revisions count if they may have been stored by then.
             return end_at(js, info, moment, included=True).sequence - 1
@@ -146,10 +146,10 @@ class NatsMomentReader(NatsBucketReader):
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
                 if isinstance(partition, SnapshotPartition):
                     reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)
-                for delivered in lease.read(reader.read):
+                for delivered in lease.read_with_retries(reader.read):
                     held.add(delivered)
                 for loss in reader.losses:
-                    report_loss(loss, options.fail_on_data_loss, "the other rows")
+                    raise_or_log_loss(loss, options.fail_on_data_loss, "the other rows")
             yield from held.rows_at(reader.revision or 0, reader.doubtful)
 
 
@@ -275,7 +275,7 @@ class LatestReader:
             few = last - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
             if last < self._reached:  # from a leader that was stopped for some time and lags
                 later = MOMENT
-            elif few and info.allows_direct_gets and are_available(js, self._what.stream):
+            elif few and info.allows_direct_gets and may_be_available(js, self._what.stream):
                 yield from self._read_one_get(js, last)
             else:
                 self._part, self._found = self._range(last), 0
@@ -304,11 +304,11 @@ class LatestReader:
         gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
         try:
-            gets.ask(cursor, throttled=False)
+            gets.request_more(cursor, throttled=False)
             while gets.in_flight:
                 chunk = gets.receive()
                 if chunk is not None:
-                    cursor = cursor.reach(chunk.last + 1)
+                    cursor = cursor.receive_until(chunk.last + 1)
                     yield from self._wanted(chunk.delivered)
         except Restart:
             self._part, self._found = self._range(last), 0

@@ -37,16 +37,16 @@ import pyarrow.compute as pc
 from spark_nats.client.retrying import Retries
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.messages import sequence_from
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, is_another, say_created_otherwise
+from spark_nats.jetstream.views import StreamView, is_another, log_created_otherwise
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts, values_of
@@ -192,7 +192,7 @@ class BucketReader:
             raise
         return consumer, cursor
 
-    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Count the delivered messages, and leave out those before the cursor; after a silence, check for the end."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
@@ -203,12 +203,12 @@ class BucketReader:
             if now.listed:
                 consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
             delivered = _chosen(delivered, sequences >= cursor.received)
-            cursor = cursor.reach(last + 1)
+            cursor = cursor.receive_until(last + 1)
             consumer.exhausted = cursor.received >= now.end or (consumer.exhausted and self._is_through(js, cursor))
         over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
-    def deliver(self, delivered: Delivered) -> Delivered | None:
+    def still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were yielded before, and all but the last message of each key; note the other keys.
 
         With a history, nothing is left out.
@@ -240,7 +240,7 @@ class BucketReader:
             missing = self._missing(js)
         if missing and len(missing) == phase.left:  # keys are written faster than they can be read
             moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
-            self._reading.retries.failed(JetStreamError(moved))
+            self._reading.retries.wait_or_raise(JetStreamError(moved))
         end = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, end)
         if self._phase.scope is Scope.DONE:
@@ -262,18 +262,18 @@ class BucketReader:
             one = info.config.get("max_msgs_per_subject") == 1
             listed = not (one or self._history or self._phase.scope is Scope.NEWER)
             start = None if listed else cursor.received
-            made = create_consumer(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
+            made = create_ephemeral(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
             before, info = info, self._state(js)
             if not made.leader or before.leader == made.leader == info.leader:
                 unchanged = (before.last_sequence, before.messages) == (info.last_sequence, info.messages)
                 return before, made, listed, made.pending if unchanged else inf
-            delete_consumer(js, self._stream, made.name)
+            send_delete(js, self._stream, made.name)
         nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MAX_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)
 
     def _state(self, js: JetStream) -> StreamInfo:
         try:
-            info = self._view.state(js, self._stream)
+            info = self._view.request_state(js, self._stream)
         except StreamNotFoundError:
             raise JetStreamError(conditions.DELETED_WHILE_READ(stream=self._stream)) from None
         self._end = of_stream(js, self._end, info)
@@ -299,7 +299,7 @@ class BucketReader:
         Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
         """
         filters, is_doubtful = self._phase.filters or (">",), not self._state(js).undisputed
-        found = next_sequence(js, self._stream, cursor.received, filters, is_doubtful)
+        found = sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 
     def _missing(self, js: JetStream) -> list[str]:
@@ -324,7 +324,7 @@ def of_stream(js: JetStream, end: Position, info: StreamInfo) -> Position:
         return end
     if is_another(js, end, info):
         raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=info.name, created=info.created))
-    say_created_otherwise(end, info)
+    log_created_otherwise(end, info)
     return end._replace(created=info.created)
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.headers import MARKER_REASON, OF_SUBJECT, OPERATION, ROLLUP, header_values
+from spark_nats.protocol.headers import MARKER_REASON, OF_SUBJECT, OPERATION, ROLLUP, first_header_values
 from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subject_columns import Violation, breaking, find_violation, have_wrong_tokens
+from spark_nats.protocol.subject_columns import Violation, find_violation, have_wrong_tokens, violation_or_none
 
 if TYPE_CHECKING:
     from spark_nats.kinds.streams.write.sink import Refuse
@@ -60,7 +60,7 @@ def operations_of(messages: Messages) -> Operations:
 
 
 def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
-    said, reason = header_values(blocks, OPERATION), header_values(blocks, MARKER_REASON)
+    said, reason = first_header_values(blocks, OPERATION), first_header_values(blocks, MARKER_REASON)
     unsaid = ~bytecolumns.flags_of(said.is_valid())
     deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
     purges = _is_in(said, _SAYS_PURGE) | (unsaid & _is_in(reason, _EXPIRED))
@@ -74,7 +74,7 @@ def is_marker(header: bytes) -> bool:
 
 def may_replace_all(messages: Messages) -> bytecolumns.Mask:
     """Return a mask of the messages that may have replaced all entries of their keys: deletions and rollups."""
-    rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
+    rolls_up = first_header_values(messages.gather(messages.header), ROLLUP).is_valid()
     return operations_of(messages).deletions | bytecolumns.flags_of(rolls_up)
 
 
@@ -94,22 +94,22 @@ def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Re
         refuse: called with the rows that cannot be sent.
     """
     keys = columns["key"].cast(pa.string())
-    refuse("key", breaking(bytecolumns.flags_of(keys.is_null()), "is null"))
+    refuse("key", violation_or_none(bytecolumns.flags_of(keys.is_null()), "is null"))
     refuse("key", find_key_violation(keys), values=keys)
     operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_NAMES[_PUT])
     known = bytecolumns.flags_of(pc.is_in(operations, _NAMES))
-    refuse("operation", breaking(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    refuse("operation", violation_or_none(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
     is_put = bytecolumns.flags_of(pc.equal(operations, _NAMES[_PUT]))
     values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
     rule = f"is null; an empty value is written as '', a key is deleted by {DELETE}"
-    refuse("value", breaking(bytecolumns.flags_of(values.is_null()) & is_put, rule))
+    refuse("value", violation_or_none(bytecolumns.flags_of(values.is_null()) & is_put, rule))
     rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
-    refuse("value", breaking(~is_put & (bytecolumns.lengths_of(values) > 0), rule))
+    refuse("value", violation_or_none(~is_put & (bytecolumns.lengths_of(values) > 0), rule))
     if "ttl" in columns:
         revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
         creates = is_put & (bytecolumns.values_of(revisions.fill_null(_NO_REVISION)) == 0)
         may_expire = creates | bytecolumns.flags_of(pc.equal(operations, _NAMES[_PURGE]))
-        refuse("ttl", breaking(bytecolumns.flags_of(columns["ttl"].is_valid()) & ~may_expire, _NO_TTL))
+        refuse("ttl", violation_or_none(bytecolumns.flags_of(columns["ttl"].is_valid()) & ~may_expire, _NO_TTL))
     found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
     found["subject"] = pc.binary_join_element_wise(bytecolumns.texts([prefix])[0], keys, _NOTHING)
     found["payload"] = values.fill_null(_EMPTY)
@@ -135,7 +135,7 @@ def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
         dots = bytecolumns.split(data == _DOT, offsets)
         others = ~own & bytecolumns.flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
         others &= dots.per_row > 1
-        keys[others] += (dots.at(1) + 1 - offsets[:-1])[others]
+        keys[others] += (dots.at_each(1) + 1 - offsets[:-1])[others]
     return bytecolumns.to_text(bytecolumns.gather(messages.buffer, keys, end))
 
 

@@ -28,8 +28,8 @@ def read_on_conflict(text: str) -> str:
 
 
 def read_create_bucket(text: str) -> dict[str, Any] | None:
-    """Read ``true``, ``false`` or a bucket's configuration in JSON, as :func:`values.read_creation` does."""
-    return values.read_creation(text, "a bucket", values.CREATED, '{"history": 5, "max_age": "24h"}')
+    """Read ``true``, ``false`` or a bucket's configuration in JSON, as :func:`values.read_create_option` does."""
+    return values.read_create_option(text, "a bucket", values.CREATED, '{"history": 5, "max_age": "24h"}')
 
 
 class _Bucket(Group, section=WHAT):
@@ -86,7 +86,7 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
 
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
 
-    def checked(self, given: Collection[str]) -> BucketScan:
+    def check_and_convert(self, given: Collection[str]) -> BucketScan:
         """Return these options, checked, as those of a read of the bucket's stream."""
         stream = stream_of(self.bucket)
         return self.as_a(
@@ -94,8 +94,8 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
             streams=(stream,),
             create=self.requested_config or False,
             filters=tuple(map(key_filter, self.keys)),
-            starting_offsets=self.starting_at(self.bucket, stream),
-        ).checked(given)
+            starting_offsets=self.starting_offsets_for(self.bucket, stream),
+        ).check_and_convert(given)
 
 
 class BucketStreamWrite(WriteOptions):
@@ -119,9 +119,9 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
         default=FAIL,
     )
 
-    def checked(self, given: Collection[str]) -> BucketStreamWrite:
+    def check_and_convert(self, given: Collection[str]) -> BucketStreamWrite:
         """Return these options, checked, as those of a write to the bucket's stream."""
         if self.deduplicate == of_streams.EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
         rows = self.as_a(BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False)
-        return rows.checked(given)
+        return rows.check_and_convert(given)

@@ -98,6 +98,6 @@ class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
         with leased_jetstream(options, f"reading bucket {options.bucket}") as lease:
             reader = BucketReader(partition.entries, history=options.history, retries=lease.retries)
-            for delivered in lease.read(reader.read):
+            for delivered in lease.read_with_retries(reader.read):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:
                     yield batch

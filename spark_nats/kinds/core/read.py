@@ -31,7 +31,7 @@ from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.positions import refuse_later
 from spark_nats.kinds.task import Partition, TaskReader, TriggerPacing, with_servers
-from spark_nats.options.data_loss import GO_ON, report_loss
+from spark_nats.options.data_loss import GO_ON, raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.decoder import Decoder
@@ -96,14 +96,14 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
             deadline = clock.monotonic() + options.read_timeout
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
             if partition.messages is not None:
-                connection.limit(subscription, partition.messages)
+                connection.unsubscribe_after(subscription, partition.messages)
             connection.flush()  # so that the server reports a refusal at once
-            lease.succeeded()
+            lease.note_success()
             while (remaining := deadline - clock.monotonic()) > 0:
                 messages = connection.next(subscription, remaining)
                 if messages is not None:
                     yield messages
-            yield from connection.end_subscription(subscription)
+            yield from connection.unsubscribe_and_take(subscription)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,5 +390,5 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             what = conditions.RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"
-        report_loss(what, self._options.fail_on_data_loss, rest, hint)
+        raise_or_log_loss(what, self._options.fail_on_data_loss, rest, hint)
         return []

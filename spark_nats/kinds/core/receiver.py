@@ -102,7 +102,7 @@ class Receiver:
 
     def _drain(self) -> None:
         with contextlib.suppress(NatsError):
-            for messages in self._connection.end_subscription(self._subscription):
+            for messages in self._connection.unsubscribe_and_take(self._subscription):
                 self._keep(messages)
 
     def _keep(self, messages: Messages) -> None:
@@ -139,7 +139,7 @@ class Receiver:
         while True:
             if not error.may_pass(established=True):  # connecting worked before: the cause is in the servers
                 error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
-            self._retries.failed(error)
+            self._retries.wait_or_raise(error)
             if self._stop.is_set():
                 return
             try:
@@ -150,7 +150,7 @@ class Receiver:
             except NatsError as another:
                 error = another
             else:
-                self._retries.succeeded()
+                self._retries.note_success()
                 self._stays = False
                 self._note_gap(lost, f"there was no connection ({reason})")
                 return

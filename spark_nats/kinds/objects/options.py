@@ -26,9 +26,9 @@ def read_object_bytes(text: str) -> int:
 
 
 def read_create_object_store(text: str) -> dict[str, Any] | None:
-    """Read ``true``, ``false`` or an object store's configuration in JSON, as :func:`values.read_creation` does."""
+    """Read ``true``, ``false`` or an object store's configuration, as :func:`values.read_create_option` does."""
     fields = ("max_age", "max_bytes", "replicas", "storage", "compression", "description")
-    return values.read_creation(text, "an object store", fields, '{"max_bytes": 1000000000, "replicas": 3}')
+    return values.read_create_option(text, "an object store", fields, '{"max_bytes": 1000000000, "replicas": 3}')
 
 
 class _Store(Group, section=WHAT):
@@ -69,7 +69,7 @@ class ObjectScan(ReadOptions):
 class ObjectChangesOptions(_Objects, StreamScan):
     """Which changes of an object store a streaming query reads."""
 
-    def checked(self, given: Collection[str]) -> ObjectScan:
+    def check_and_convert(self, given: Collection[str]) -> ObjectScan:
         """Return what is read of the object store's stream."""
         stream = stream_of_store(self.store)
         return self.as_a(
@@ -77,9 +77,9 @@ class ObjectChangesOptions(_Objects, StreamScan):
             streams=(stream,),
             pattern=None,
             filters=(descriptions(self.store),),
-            starting_offsets=self.starting_at(self.store, stream),
+            starting_offsets=self.starting_offsets_for(self.store, stream),
             objects=self.as_a(ObjectReadOptions),
-        ).checked(given)
+        ).check_and_convert(given)
 
 
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):

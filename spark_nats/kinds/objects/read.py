@@ -22,7 +22,7 @@ from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
@@ -63,7 +63,9 @@ class _Contents:
         """Return an object with what :func:`.store.read_content` returns, or without content if the schema has none."""
         if "content" not in self._schema.names:
             return found, None
-        return lease.ask(lambda js: store.read_content(js, found, self._check, self._lost, lease.retries, this_version))
+        return lease.ask_with_retries(
+            lambda js: store.read_content(js, found, self._check, self._lost, lease.retries, this_version)
+        )
 
     def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
         """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
@@ -89,7 +91,7 @@ class _Contents:
             raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
 
     def _lost(self, what: ConditionText) -> None:
-        report_loss(what, self._options.fail_on_data_loss, "null as its content")
+        raise_or_log_loss(what, self._options.fail_on_data_loss, "null as its content")
 
 
 class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
@@ -110,7 +112,9 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
         def rows(lease: JetStreamLease) -> Iterator[Row | None]:
             for i in range(0, len(subjects), OBJECTS_AT_ONCE):
                 some = subjects[i : i + OBJECTS_AT_ONCE]
-                for each in lease.ask(partial(store.describe_objects, store=self._options.store, subjects=some)):
+                for each in lease.ask_with_retries(
+                    partial(store.describe_objects, store=self._options.store, subjects=some)
+                ):
                     yield contents.row(each, lease, this_version=False)
 
         return contents.batches(rows)

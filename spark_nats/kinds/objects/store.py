@@ -27,7 +27,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, store_messages
-from spark_nats.jetstream.listing import naming_its_kind, subjects_of, warn_of_replaced
+from spark_nats.jetstream.listing import naming_its_kind, subjects_of, warn_of_non_utf8
 from spark_nats.jetstream.messages import Asked, MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
@@ -72,7 +72,7 @@ def list_objects(js: JetStream, store: str) -> list[str]:
     stream = wire.stream_of_store(store)
     with naming_store(js, store):
         subjects = list(subjects_of(js, stream, wire.descriptions(store)))
-    warn_of_replaced(stream, subjects, "objects that are described on them are left out")
+    warn_of_non_utf8(stream, subjects, "objects that are described on them are left out")
     return subjects
 
 

@@ -79,7 +79,7 @@ def write_objects(
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}
                 info, content = _checked(row, rows)
-                js.ask(Putting(options.store, info, content).put)
+                js.ask_with_retries(Putting(options.store, info, content).put)
                 rows += 1
                 size += len(content or b"")
         return Written(Counts(rows=rows, bytes=size, reconnects=js.lease.reconnects), run=task.run)

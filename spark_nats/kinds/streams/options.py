@@ -41,7 +41,7 @@ def read_create_stream(text: str) -> bool | RequestedConfig:
     """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    config = values.object_in(text)
+    config = values.find_object(text)
     if config is None:
         raise ValueError(
             "must be true, false or a stream configuration in JSON, such as "
@@ -170,7 +170,7 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create(self.filters)
 
-    def checked(self, given: Collection[str]) -> Self:
+    def check_and_convert(self, given: Collection[str]) -> Self:
         """Return the checked options; a query that consumes begins at the earliest message by default."""
         self.check_triggers()
         if self.pattern and self.create:
@@ -280,14 +280,14 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         return self.streams[0] if self.streams else None
 
     @property
-    def row_writers(self) -> list[str]:
+    def row_writer_options(self) -> list[str]:
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
         return [where for name, where in _ROW_WRITERS.items() if getattr(self, name) not in (False, FAIL)]
 
     @property
     def row_writer(self) -> str:
         """What stores the rows of a task, as ``module:name`` in ``kinds``."""
-        return next(iter(self.row_writers), "streams.write.partitions:RowWriter")
+        return next(iter(self.row_writer_options), "streams.write.partitions:RowWriter")
 
     @property
     def gives_ids(self) -> bool:
@@ -304,12 +304,12 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create((self.subject,) if self.subject else ())
 
-    def checked(self, given: Collection[str]) -> Self:
+    def check_and_convert(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
         if len(self.streams) > 1:
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
         if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
-        super().checked(given)
+        super().check_and_convert(given)
         return replace(self, needs_window=self.deduplicate == WINDOW and (self.streaming or "deduplicate" in given))

@@ -20,11 +20,11 @@ class ShownReadOptions(ReadOptions, section=Partitions.section):
         "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
     )
 
-    def checked(self, given: Collection[str]) -> Self:
-        """Return the checked options, see :meth:`.ReadOptions.checked`."""
+    def check_and_convert(self, given: Collection[str]) -> Self:
+        """Return the checked options, see :meth:`.ReadOptions.check_and_convert`."""
         if self.progress_consumer and self.consume:
             raise OptionError(PROGRESS_WITH_CONSUME())
-        return super().checked(given)
+        return super().check_and_convert(given)
 
 
 def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
@@ -36,4 +36,6 @@ def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
     if options.progress_consumer is None:
         return NatsStreamReader(options, schema)
     shown = ProgressConsumers(options.progress_consumer, options.filters)
-    return NatsStreamReader(options, schema, Traits(on_look=shown.take, on_progress=shown.show))
+    return NatsStreamReader(
+        options, schema, Traits(on_look=shown.create_or_take_over, on_progress=shown.move_consumer_or_log)
+    )

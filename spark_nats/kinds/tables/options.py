@@ -71,7 +71,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     )
     filters: tuple[str, ...] = option(values.read_text, SUBJECT, name="subject", use=values.read_filters, absent=())
 
-    def checked(self, given: Collection[str]) -> TableReadOptions:
+    def check_and_convert(self, given: Collection[str]) -> TableReadOptions:
         """Check that filters suit the table, and return the options unchanged."""
         if self.filters and self.table != SUBJECTS:
             raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=self.table))

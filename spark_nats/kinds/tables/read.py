@@ -14,7 +14,7 @@ from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream, JetStreamLease, Request, bad_answer_is_protocol_error
-from spark_nats.jetstream.messages import ask_each
+from spark_nats.jetstream.messages import try_asking
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
 from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, misnamed_row, stream_row
@@ -58,7 +58,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
 
     def _answers(self, lease: JetStreamLease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
         """Ask one question after the other, and yield the rows of each answer."""
-        options, ask = self._options, lease.ask
+        options, ask = self._options, lease.ask_with_retries
         if options.table == STREAMS:
             yield ask(partial(describe_streams, names=streams, row_of=stream_row))
         elif options.table == BUCKETS:
@@ -131,7 +131,7 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
     rows = [misnamed_row(each) for each in streams if name_violation(each)]
     holding = []
     named = [each for each in streams if not name_violation(each)]
-    for stream, state in zip(named, ask_each(js, [StateOf(each) for each in named]), strict=True):
+    for stream, state in zip(named, try_asking(js, [StateOf(each) for each in named]), strict=True):
         if isinstance(state, NatsError):
             rows += _problem_of(stream, state)
         elif state.messages:
@@ -148,7 +148,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
         counts = [listing.subjects_of(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
         return iter(_problem_of(stream, error))
-    listing.warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
+    listing.warn_of_non_utf8(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
         {"stream": stream, "subject": subject, "messages": fitting(messages)}
         for found in counts

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from spark_nats.jetstream.listing import Listed
-from spark_nats.jetstream.streams import leader_in, state_in
+from spark_nats.jetstream.streams import leader_in, parse_stream
 from spark_nats.protocol import documents
-from spark_nats.protocol.consumers import filters_of, is_of
+from spark_nats.protocol.consumers import filters_of, may_be_consumer_of
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import name_violation
 
@@ -33,7 +33,7 @@ def stream_row(listed: Listed) -> Row:
     name, entry, problem = listed
     if entry is None:
         return {"name": name, "problem": problem}
-    info = state_in(entry, name)
+    info = parse_stream(entry, name)
     config = info.config
     row = {
         "name": name,
@@ -89,7 +89,7 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     config = entry.get("config")
     if not isinstance(config, dict):
         raise ValueError("a 'config' is no object")
-    if not is_of(entry, stream):
+    if not may_be_consumer_of(entry, stream):
         raise ValueError("it lists a consumer of another stream")
     row = {
         "stream": stream,

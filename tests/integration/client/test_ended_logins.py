@@ -51,7 +51,7 @@ def test_a_task_logs_in_again_at_once_when_its_user_has_expired(server_factory: 
     with callout.answering(server, lambda _: next(lifetimes)), leased(login, NEVER_WAITS, "asking") as lease:
 
         def asks_over_another_connection() -> bool:
-            lease.ask(lambda connection: connection.flush())
+            lease.ask_with_retries(lambda connection: connection.flush())
             return lease.reconnects == 1
 
         wait_until(asks_over_another_connection)

@@ -50,7 +50,7 @@ def test_messages_of_all_sizes_pass_through_tls_unharmed(
         create_stream(js, {"name": "S", "subjects": ["S.*"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
-        publisher.drain()
+        publisher.wait_for_rows()
         read = [
             payload.as_py()
             for messages, _ in read_range(js, "S", 1, len(payloads) + 1)
@@ -74,7 +74,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_tls(
     with connect(options(server, certificates)) as connection:
         subscription = connection.subscribe("echo")
         connection.send(wire)
-        arrived = connection.end_subscription(subscription)
+        arrived = connection.unsubscribe_and_take(subscription)
     payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
     assert [(len(payload), payload[0]) for payload in payloads] == [(CHUNK, i) for i in range(count)]
 

@@ -74,7 +74,7 @@ def test_messages_of_all_sizes_pass_through_a_websocket_unharmed(
         create_stream(js, {"name": "S", "subjects": ["S.*"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
-        publisher.drain()
+        publisher.wait_for_rows()
         got = [
             payload.as_py()
             for messages, _ in read_range(js, "S", 1, len(payloads) + 1)
@@ -93,7 +93,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_a_websocket(
     with connect(options_for(url)) as connection:
         subscription = connection.subscribe("echo")
         connection.send(wire)
-        arrived = connection.end_subscription(subscription)
+        arrived = connection.unsubscribe_and_take(subscription)
     payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
     assert [(len(payload), payload[0]) for payload in payloads] == [(size, i) for i in range(count)]
 

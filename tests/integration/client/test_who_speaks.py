@@ -13,13 +13,13 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError, NatsTimeoutError, ProtocolError
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import consumer_info, create_consumer
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, find_consumer
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.keyvalue import Bucket, make_bucket
+from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
-from spark_nats.jetstream.reading.stored import known_ids
+from spark_nats.jetstream.reading.stored import ask_known_ids
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import ObjectInfo
@@ -236,8 +236,8 @@ TYPED: dict[str, tuple[str, Ask]] = {
     "STREAM.NAMES": ("consumer_names", lambda js, _: stream_names(js)),
     "STREAM.LIST": ("stream_names", lambda js, _: list_streams(js)),
     "STREAM.MSG.GET": ("stream_info", lambda js, name: last_message(js, name, ">")),
-    "CONSUMER.CREATE": ("consumer_info", lambda js, name: create_consumer(js, name, 1)),
-    "CONSUMER.INFO": ("consumer_create", lambda js, name: consumer_info(js, name, "spark")),
+    "CONSUMER.CREATE": ("consumer_info", lambda js, name: create_ephemeral(js, name, 1)),
+    "CONSUMER.INFO": ("consumer_create", lambda js, name: find_consumer(js, name, "spark")),
 }
 
 
@@ -266,17 +266,17 @@ NAMED: dict[str, tuple[str, Callable[[Row], Row], Ask]] = {
     "a consumer of another stream": (
         "CONSUMER.CREATE",
         lambda answer: {**answer, "stream_name": "OTHER"},
-        lambda js, name: create_consumer(js, name, 1),
+        lambda js, name: create_ephemeral(js, name, 1),
     ),
     "another consumer": (
         "CONSUMER.CREATE",
         lambda answer: {**answer, "name": "OTHER"},
-        lambda js, name: create_consumer(js, name, 1),
+        lambda js, name: create_ephemeral(js, name, 1),
     ),
     "the state of a consumer of another stream": (
         "CONSUMER.INFO",
         lambda answer: {**answer, "stream_name": "OTHER"},
-        lambda js, name: consumer_info(js, name, "spark"),
+        lambda js, name: find_consumer(js, name, "spark"),
     ),
     "a message of another subject": (
         "STREAM.MSG.GET",
@@ -352,7 +352,7 @@ def test_a_value_is_stored_if_its_bucket_says_so(
     nats_server: Server, nats_py: NatsPy, unique: str, answer: str
 ) -> None:
     with connect(options_for(nats_server.url, request_timeout=0.5)) as connection:
-        make_bucket(JetStream(connection), unique)
+        create_bucket_if_missing(JetStream(connection), unique)
         Bucket(JetStream(connection), unique).put("k", b"1")
         elsewhere = Bucket(JetStream(connection, f"API.{unique}"), unique)
         with (
@@ -367,7 +367,7 @@ def test_a_value_is_stored_once_though_somebody_else_answers_first(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     with connect(options_for(nats_server.url)) as connection:
-        make_bucket(JetStream(connection), unique)
+        create_bucket_if_missing(JetStream(connection), unique)
         with answered_first(nats_py, f"API.{unique}"):
             Bucket(JetStream(connection, f"API.{unique}"), unique).put("k", b"1")
         assert Bucket(JetStream(connection), unique).get("k").revision == 1
@@ -393,4 +393,4 @@ def test_a_message_id_is_known_if_the_stream_says_so(nats_server: Server, nats_p
         nats_py.respond(f"other.{unique}", lambda _: b'{"stream":"OTHER","seq":1,"duplicate":true}'),
         pytest.raises(NatsTimeoutError, match="does not say at the moment which message ids"),
     ):
-        known_ids(connection, unique, "", pa.array([f"other.{unique}"]), pa.array(["a"]))
+        ask_known_ids(connection, unique, "", pa.array([f"other.{unique}"]), pa.array(["a"]))

@@ -24,7 +24,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream import JetStream, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.messages import last_sequence, next_sequence
+from spark_nats.jetstream.messages import last_sequence, sequence_from
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import sizes_of
 from spark_nats.jetstream.times import first_at
@@ -195,7 +195,7 @@ def test_a_domain_is_another_prefix(server_factory):
         create_stream(js, {"name": "D", "subjects": ["d"]})
         publisher = publisher_for(connection, "D")
         publisher.publish(pa.array(["d"] * 3), pa.array([b"1", b"2", b"3"]))
-        publisher.drain()
+        publisher.wait_for_rows()
         assert read(js, "D", 1, 4) == [(1, "d", b"1"), (2, "d", b"2"), (3, "d", b"3")]
         with pytest.raises(JetStreamError, match="does not answer"):
             stream_info(JetStream(connection, prefix_of_domain("elsewhere")), "D")
@@ -207,9 +207,9 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert last_sequence(js, unique, [f"{unique}.1", f"{unique}.2"]) == 8
     assert last_sequence(js, unique, [f"{unique}.>"]) == 9
     assert last_sequence(js, unique, [f"{unique}.none"]) == 0
-    assert next_sequence(js, unique, 5, [f"{unique}.1"]) == 7
-    assert next_sequence(js, unique, 8, [f"{unique}.1"]) is None
-    assert next_sequence(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
+    assert sequence_from(js, unique, 5, [f"{unique}.1"]) == 7
+    assert sequence_from(js, unique, 8, [f"{unique}.1"]) is None
+    assert sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
     assert stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
     assert first_at(js, stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
@@ -354,8 +354,8 @@ def test_every_row_is_stored_in_order(js, connection, nats_py, unique):
     payloads = pa.array([b"%d" % i for i in range(5000)])
     publisher.publish(subjects, payloads)
     publisher.publish(subjects.slice(4990), payloads.slice(4990))
-    publisher.drain()
-    assert publisher.confirmed == 5010
+    publisher.wait_for_rows()
+    assert publisher.stored == 5010
     stored = [(message.subject, message.payload) for message in nats_py.read_stream(unique)]
     expected = list(zip(subjects.to_pylist(), payloads.to_pylist(), strict=True))
     assert stored == expected + expected[4990:]
@@ -366,7 +366,7 @@ def test_headers_reach_the_stream(js, connection, nats_py, unique):
     headers = pa.array([[("a", ["1", "2"]), ("B", [""])], []], pa.map_(pa.string(), pa.list_(pa.string())))
     publisher = publisher_for(connection, unique)
     publisher.publish(pa.array([f"{unique}.x"] * 2), pa.array(["text", ""]), encode_blocks(flatten(headers)))
-    publisher.drain()
+    publisher.wait_for_rows()
     assert [(m.payload, m.headers) for m in nats_py.read_stream(unique)] == [
         (b"text", {"a": ["1", "2"], "B": [""]}),
         (b"", {}),
@@ -378,7 +378,7 @@ def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, 
     publisher = publisher_for(connection, unique, max_in_flight=8)
     with pytest.raises(PublishError, match=r"refused row 10 \(subject .*maximum messages exceeded") as raised:
         publisher.publish(pa.array([f"{unique}.x"] * 100), pa.array([b""] * 100))
-        publisher.drain()
+        publisher.wait_for_rows()
     assert "10 were stored" in str(raised.value)
     assert nats_py.held(unique) == 10
 
@@ -388,7 +388,7 @@ def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, uni
     publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError, match=r"row 1 \(subject 'nobody\..*no stream listens on it.*1 were stored"):
         publisher.publish(pa.array([f"{unique}.x", f"nobody.{unique}"]), pa.array([b"", b""]))
-        publisher.drain()
+        publisher.wait_for_rows()
 
 
 @pytest.mark.usefixtures("all_answers_are_waited_for")
@@ -406,7 +406,7 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError) as raised:
         publisher.publish(pa.array(subjects), pa.array([b"x" * 100] * 10_000), headers)
-        publisher.drain()
+        publisher.wait_for_rows()
     why = "another stream listens on it" if listens else "no stream listens on it"
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
     stored = nats_py.held(unique)
@@ -426,9 +426,9 @@ def publish_at_once(server, tasks, rows, identified):
             payloads = pa.array([b"%d-%d" % (task, i) for i in range(rows)])
             ids = (headers, None, payloads.cast(pa.string())) if identified else ()
             publisher.publish(pa.array([f"s.{task}"] * rows), payloads, *ids)
-            publisher.drain()
+            publisher.wait_for_rows()
             assert publisher.duplicates == 0
-            return publisher.confirmed
+            return publisher.stored
 
     with ThreadPoolExecutor(tasks) as pool:
         stored = sum(pool.map(publish, range(tasks)))
@@ -489,7 +489,7 @@ def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, u
         with pytest.raises(
             PublishError, match=r"refused every row for 60 s: too many requests .* 0 were stored, and none"
         ):
-            publisher.drain()
+            publisher.wait_for_rows()
 
 
 def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py, unique):
@@ -499,8 +499,8 @@ def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py,
         publisher = publisher_for(connection, unique)
         part = ids[first : first + rows]
         publisher.publish(pa.array([f"{unique}.x"] * rows), pa.array([b""] * rows), part)
-        publisher.drain()
-        assert (publisher.confirmed, publisher.duplicates) == (rows, duplicates)
+        publisher.wait_for_rows()
+        assert (publisher.stored, publisher.duplicates) == (rows, duplicates)
     assert nats_py.held(unique) == 1000
 
 
@@ -511,7 +511,7 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
     why = "something other than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
     with nats_py.respond(f"service.{unique}", lambda _: b'{"ok":true}'), pytest.raises(PublishError) as raised:
         publisher.publish(subjects, pa.array([b""] * 3))
-        publisher.drain()
+        publisher.wait_for_rows()
     assert f"refused row 1 (subject 'service.{unique}'): {why}" in str(raised.value)
     assert nats_py.held(unique) == 2
 
@@ -524,7 +524,7 @@ def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, uniqu
         PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, and none"
     ):
         publisher.publish(pa.array([f"{unique}.x"] * 10_000), pa.array([b"x" * 100] * 10_000))
-        publisher.drain()
+        publisher.wait_for_rows()
 
 
 def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory):
@@ -533,12 +533,12 @@ def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory)
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["s"] * 10), pa.array([b""] * 10))
-        publisher.drain()
+        publisher.wait_for_rows()
         server.kill()
         with pytest.raises(NatsConnectionError, match="10 were stored"):
             for _ in range(100):
                 publisher.publish(pa.array(["s"] * 1000), pa.array([b"x" * 1000] * 1000))
-            publisher.drain()
+            publisher.wait_for_rows()
 
 
 def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, unique):
@@ -547,4 +547,4 @@ def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, uniq
         publisher = publisher_for(connection, gone, ack_timeout=0.2)
         with pytest.raises(PublishError, match=r"no acknowledgement for 0\.2 s.*3 were sent and not answered"):
             publisher.publish(pa.array([unique] * 3), pa.array([b""] * 3))
-            publisher.drain()
+            publisher.wait_for_rows()

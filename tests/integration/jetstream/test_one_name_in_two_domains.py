@@ -14,7 +14,7 @@ from spark_nats.client import connect
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.reading.stored import known_ids
+from spark_nats.jetstream.reading.stored import ask_known_ids
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -124,8 +124,8 @@ def test_a_refusal_of_the_leaf_does_not_count_once_the_hub_has_acknowledged(
             wait_until(lambda: any(b"maximum messages exceeded" in each.payload for each in answers.messages))
             connection.flush()
             publisher.publish(nothing, nothing)  # which reads what has come
-        publisher.drain()
-        assert publisher.confirmed == 1
+        publisher.wait_for_rows()
+        assert publisher.stored == 1
         publisher.close()
     assert two.held() == (2, 1)
 
@@ -144,8 +144,8 @@ def test_a_stream_of_another_name_that_hears_the_same_changes_nothing(two: Two, 
         js = JetStream(connection, prefix_of_domain("hub"))
         publisher = publisher_for(connection, stream_info(js, "ORDERS"), api_prefix=js.prefix)
         publisher.publish(pa.array(["orders.a"] * 200), pa.array([b"1"] * 200))
-        publisher.drain()
-        assert publisher.confirmed == 200
+        publisher.wait_for_rows()
+        assert publisher.stored == 200
         publisher.close()
     assert (two.at_hub.held("ORDERS"), two.at_leaf.held("EDGE")) == (400, 200)
 
@@ -257,13 +257,13 @@ def test_message_ids_are_known_if_the_hub_knows_them(two: Two) -> None:
     two.at_leaf.purge_stream("ORDERS")
     with connect(options_for(two.leaf.url)) as connection:
         subjects = pa.array(["orders.a"] * 3)
-        found = known_ids(connection, "ORDERS", "hub", subjects, pa.array(["hub", "leaf", "none"]))
+        found = ask_known_ids(connection, "ORDERS", "hub", subjects, pa.array(["hub", "leaf", "none"]))
         assert not found.any()
         two.at_hub.publish_acked([("orders.a", b"1", {"Nats-Msg-Id": "new"})])
         two.at_leaf.delete_stream("ORDERS")
         two.at_leaf.create_stream("ORDERS", HEARS)
         wait_until(lambda: both_answer(two.at_leaf, "orders.a"))
-        assert known_ids(connection, "ORDERS", "hub", subjects[:1], pa.array(["new"])).all()
+        assert ask_known_ids(connection, "ORDERS", "hub", subjects[:1], pa.array(["new"])).all()
 
 
 def test_a_bucket_of_one_name_hears_only_its_own_domain(two: Two) -> None:
@@ -317,7 +317,7 @@ def test_acknowledgements_name_the_domain_that_the_state_names(server_factory: S
             state = create_stream(js, {"name": "ORDERS", "subjects": HEARS})
             publisher = publisher_for(connection, state, api_prefix=prefix, ack_timeout=5.0)
             publisher.publish(pa.array(["orders.a"]), pa.array([b"1"]))
-            publisher.drain()
+            publisher.wait_for_rows()
             publisher.close()
             return state.domain
 

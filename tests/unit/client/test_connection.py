@@ -563,7 +563,7 @@ def test_later_processes_know_what_was_announced_in_the_last_hour_however_long_a
 
     def known_to_another_process():
         monkeypatch.setattr(choosing, "_announced", {})
-        return len(choosing.in_order(asked, None))
+        return len(choosing.servers_to_try(asked, None))
 
     with scripted_server(script) as url:
         asked = options(url, discover=True)
@@ -632,11 +632,13 @@ def test_a_server_that_was_announced_needs_a_certificate_for_its_name_or_the_one
     named, announced, name
 ):
     (server,) = parse_servers(named)
-    found = server.announced(announced, tls=True)
+    found = server.parse_announced(announced, tls=True)
     assert found.certificate_name == name
     assert found.tls
-    assert not server.announced(announced, tls=False).tls
-    assert found.announced("10.0.0.9", tls=True).certificate_name == ("10.0.0.9" if named == "10.0.0.1" else named)
+    assert not server.parse_announced(announced, tls=False).tls
+    assert found.parse_announced("10.0.0.9", tls=True).certificate_name == (
+        "10.0.0.9" if named == "10.0.0.1" else named
+    )
 
 
 def test_something_that_is_not_nats_is_a_protocol_error():
@@ -825,8 +827,8 @@ def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
 
     with scripted_server(script) as url, connect(options(url)) as connection:
         subscription = connection.subscribe("a", "b", queue="g")
-        connection.limit(subscription, 5)
-        assert [p for messages in connection.end_subscription(subscription) for p in payloads(messages)] in (
+        connection.unsubscribe_after(subscription, 5)
+        assert [p for messages in connection.unsubscribe_and_take(subscription) for p in payloads(messages)] in (
             [b"1", b"2"],
             [b"1", b"2", b"3"],  # when it came in the same bytes as the PONG
         )
@@ -915,9 +917,9 @@ def test_last_words_are_sent_when_a_connection_is_closed():
 
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.at_close(["a", "b"])
+        connection.publish_at_close(["a", "b"])
         connection.publish("a", b"x")
-        connection.at_close(["b", "c"])
+        connection.publish_at_close(["b", "c"])
         connection.close()
         connection.close()
     assert heard == [b"PUB b 0\r\n\r\nPUB c 0\r\n\r\n"]
@@ -932,7 +934,7 @@ def test_last_words_keep_nobody_from_closing_a_connection():
     gone = threading.Event()
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.at_close(["a"])
+        connection.publish_at_close(["a"])
         assert gone.wait(60)
         connection.close()
         assert connection.closed
@@ -948,7 +950,7 @@ def test_last_words_are_not_said_while_a_message_is_sent_in_part():
 
     heard, over = [], threading.Event()
     with scripted_server(script) as url, connect(options(url, request_timeout=0.2)) as connection:
-        connection.at_close(["last"])
+        connection.publish_at_close(["last"])
         with pytest.raises(NatsTimeoutError, match="took no data for 0.2 s"):
             connection.publish("a", b"x" * (64 << 20))
         over.set()

@@ -215,7 +215,7 @@ def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None
         publisher = publisher_for(connection, stream, ack_timeout=TIMEOUT)
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
-            publisher.drain()
+            publisher.wait_for_rows()
 
 
 @pytest.mark.parametrize("sequences", [(3,), (5, 5), (5, 4, 6), (9, 9, 9, 10), (2**62, 6)])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers
-from spark_nats.client.proxy import ByProxy, Proxy, ProxyLayer, parse_proxy, proxy_of_environment
+from spark_nats.client.proxy import ByProxy, Proxy, ProxyLayer, parse_proxy, websocket_proxy_of_environment
 from spark_nats.errors import NatsConnectionError, NatsError, OptionError
 from spark_nats.kinds.queries import parse
 from spark_nats.options import connection_options
@@ -96,13 +96,13 @@ def test_the_environment_names_a_proxy_for_websockets_alone(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     (server,) = parse_servers(url)
-    assert str(proxy_of_environment(server)) == found
+    assert str(websocket_proxy_of_environment(server)) == found
 
 
 def test_a_proxy_of_the_environment_may_have_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", f"http://ann:{PASSWORD}@one:1")
     (server,) = parse_servers("wss://nats.example")
-    found = proxy_of_environment(server)
+    found = websocket_proxy_of_environment(server)
     assert found == Proxy("http", "one", 1, "ann", PASSWORD)
     assert PASSWORD not in f"{found} {found!r}"
 
@@ -282,10 +282,10 @@ def test_however_an_answer_is_cut_what_follows_it_stays_whole(cuts: list[int], s
     layer = ProxyLayer(Proxy("http" if http else "socks5", "proxy", 1), server)
     wire = (ESTABLISHED if http else b"\5\0" + GRANTED) + said
     places = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
-    done, got = layer.shake_hands(), b""
+    done, got = layer.continue_handshake(), b""
     for a, b in pairwise(places):
         layer.receive(wire[a:b])
-        done = done or layer.shake_hands()
+        done = done or layer.continue_handshake()
         if done:
             got += layer.decode() or b""
     assert done

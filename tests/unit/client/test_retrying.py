@@ -178,8 +178,8 @@ def test_a_login_that_ends_is_no_refusal_however_often_it_does() -> None:
 def test_a_success_between_two_refusals_makes_the_second_one_the_first() -> None:
     retries, _ = waiting(established=True)
     for _ in range(3):
-        retries.failed(REFUSED)
-        retries.succeeded()
+        retries.wait_or_raise(REFUSED)
+        retries.note_success()
 
 
 # The rhythm
@@ -196,7 +196,7 @@ def waiting(established: bool = False, **changes: float | None) -> tuple[Retries
 def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_double(lost: NatsError) -> None:
     retries, waits = waiting()
     for error in [lost, *[UNREACHABLE] * 7]:
-        retries.failed(error)
+        retries.wait_or_raise(error)
     assert waits[0] == 0
     for wait, least, jitter in zip(
         waits[1:], [2, 4, 8, 10, 10, 10, 10], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], strict=True
@@ -207,15 +207,15 @@ def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_doubl
 def test_servers_that_are_back_and_do_not_answer_yet_are_not_given_the_long_waits_of_their_absence() -> None:
     retries, waits = waiting(jitter=0.0)
     for error in [*[UNREACHABLE] * 5, SILENT, SILENT, UNREACHABLE, SILENT]:
-        retries.failed(error)
+        retries.wait_or_raise(error)
     assert waits == [2, 4, 8, 10, 10, 2, 4, 10, 8]
 
 
 @pytest.mark.parametrize("error", [UNREACHABLE, OVERLOADED, REFUSED], ids=str)
 def test_a_server_that_is_away_or_has_enough_is_given_time_before_the_first_attempt(error: NatsError) -> None:
     retries, waits = waiting(established=True)
-    retries.failed(error)
-    retries.failed(LOST)
+    retries.wait_or_raise(error)
+    retries.wait_or_raise(LOST)
     assert 2 <= waits[0] <= 2.1
     assert 4 <= waits[1] <= 4.2
 
@@ -223,20 +223,20 @@ def test_a_server_that_is_away_or_has_enough_is_given_time_before_the_first_atte
 def test_jitter_is_no_longer_than_the_wait() -> None:
     retries, waits = waiting(wait=0.01, jitter=1.0)
     for _ in range(10):
-        retries.failed(UNREACHABLE)
+        retries.wait_or_raise(UNREACHABLE)
     assert all(wait <= 2 * 0.01 * 2**number for number, wait in enumerate(waits))
 
 
 def test_a_long_wait_is_not_cut_off() -> None:
     retries, waits = waiting(wait=2 * MAX_WAIT, jitter=0.0)
-    retries.failed(UNREACHABLE)
-    retries.failed(UNREACHABLE)
+    retries.wait_or_raise(UNREACHABLE)
+    retries.wait_or_raise(UNREACHABLE)
     assert waits == [2 * MAX_WAIT] * 2
 
 
 def test_no_wait_goes_beyond_the_time_there_is() -> None:
     retries, waits = waiting(timeout=1.0)
-    retries.failed(UNREACHABLE)
+    retries.wait_or_raise(UNREACHABLE)
     assert waits[0] <= 1.0
 
 
@@ -246,8 +246,8 @@ def test_a_success_begins_the_rhythm_anew(monkeypatch: pytest.MonkeyPatch) -> No
     retries, waits = waiting()
     for _ in range(2):
         for error in [LOST, UNREACHABLE, UNREACHABLE]:
-            retries.failed(error)
-        retries.succeeded()
+            retries.wait_or_raise(error)
+        retries.note_success()
         now[0] += 10
     assert [round(wait) for wait in waits] == [0, 2, 4] * 2
 
@@ -256,8 +256,8 @@ def test_a_server_that_lets_us_in_and_drops_us_again_and_again_is_given_time(mon
     monkeypatch.setattr(module.clock, "monotonic", lambda: 1000.0)
     retries, waits = waiting(jitter=0.0)
     for _ in range(5):
-        retries.failed(LOST)
-        retries.succeeded()
+        retries.wait_or_raise(LOST)
+        retries.note_success()
     assert waits == [0, 2, 2, 2, 2]
 
 
@@ -265,16 +265,16 @@ def test_a_stream_without_a_leader_is_asked_again_soon_and_not_counted(monkeypat
     monkeypatch.setattr(module, "_LEADERLESS_WAIT", 0.25)
     retries, waits = waiting(attempts=1)
     for _ in range(8):
-        retries.failed(LEADERLESS)
+        retries.wait_or_raise(LEADERLESS)
     for number, wait in enumerate(waits):
         assert 0.75 * min(0.25 * 2**number, MAX_WAIT) <= wait <= min(0.25 * 2**number, MAX_WAIT)
 
 
 def test_who_has_all_the_time_says_no_limit(caplog: pytest.LogCaptureFixture) -> None:
     retries, waits = waiting(timeout=math.inf)
-    retries.failed(LOST)
-    retries.failed(UNREACHABLE)
-    retries.succeeded()
+    retries.wait_or_raise(LOST)
+    retries.wait_or_raise(UNREACHABLE)
+    retries.note_success()
     assert waits[0] == 0
     began, ended = caplog.messages
     assert began == "[NATS_TRYING_AGAIN] reading S: the connection broke; trying again"

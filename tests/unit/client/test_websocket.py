@@ -79,8 +79,8 @@ def test_a_url_that_is_none_is_refused(text: str) -> None:
 
 def test_a_server_that_was_announced_keeps_scheme_and_path() -> None:
     (server,) = parse_servers("ws://one:8080/nats")
-    assert str(server.announced("two:9090", tls=False)) == "ws://two:9090/nats"
-    assert str(server.announced("two:9090", tls=True)) == "wss://two:9090/nats"
+    assert str(server.parse_announced("two:9090", tls=False)) == "ws://two:9090/nats"
+    assert str(server.parse_announced("two:9090", tls=True)) == "wss://two:9090/nats"
 
 
 def test_a_context_may_name_a_websocket(tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_a_gateway_that_refuses_a_login_is_named_and_another_one_is_another_refu
         named = one.replace("nats:", "ws:")
         assert str(refusal(one)).startswith(f"{named}: answers the request for a WebSocket with {status.decode()}")
         retries = Retries(RetryOptions(60.0, 0.0, 0.0, None), "reading", established=True)
-        retries.failed(refusal(one))
-        retries.failed(refusal(other))
+        retries.wait_or_raise(refusal(one))
+        retries.wait_or_raise(refusal(other))
         with pytest.raises(AuthorizationError, match=f"^{named}: "):
-            retries.failed(refusal(one))
+            retries.wait_or_raise(refusal(one))
         with pytest.raises(AuthorizationError, match=f"no NATS server lets us in .*{named}: answers") as raised:
             connect(options(f"{one},{other.replace('nats:', 'ws:')}"))
         assert len({str(each) for each in raised.value.failures}) == 2
@@ -425,12 +425,12 @@ def opened(compressed: bool = False) -> tuple[WebSocketLayer, WSConnection]:
     """The two ends of a WebSocket: ours, and wsproto's of the server."""
     (server,) = parse_servers("ws://one")
     layer, other = WebSocketLayer(server, ()), WSConnection(ConnectionType.SERVER)
-    assert not layer.shake_hands()
-    other.receive_data(layer.to_send())
+    assert not layer.continue_handshake()
+    other.receive_data(layer.take_due())
     (request,) = other.events()
     assert isinstance(request, Request)
     layer.receive(other.send(AcceptConnection(extensions=[PerMessageDeflate()] if compressed else [])))
-    assert layer.shake_hands()
+    assert layer.continue_handshake()
     return layer, other
 
 
@@ -462,7 +462,7 @@ def test_however_bytes_are_cut_into_frames_and_chunks_the_same_bytes_come_out(
         layer.receive(chunk)
         got.append(layer.decode())
     assert b"".join(piece or b"" for piece in got) == said
-    other.receive_data(layer.to_send())
+    other.receive_data(layer.take_due())
     assert [event.payload for event in other.events() if isinstance(event, Pong)] == pings
     layer.receive(None)
     assert layer.decode() is None
@@ -474,7 +474,7 @@ def test_what_is_sent_is_a_frame_that_wsproto_reads(size: int) -> None:
     said = bytes(i * 7 % 251 for i in range(size))
     layer.encode(memoryview(b"a" + said)[1:])
     layer.encode(memoryview(b"next"))
-    other.receive_data(layer.to_send())
+    other.receive_data(layer.take_due())
     read = [event for event in other.events() if isinstance(event, BytesMessage)]
     assert b"".join(event.data for event in read) == said + b"next"
     assert sum(event.message_finished for event in read) == 2
@@ -484,5 +484,5 @@ def test_each_frame_is_masked_with_another_key() -> None:
     layer, _ = opened()
     for _ in range(3):
         layer.encode(memoryview(bytes(16)))
-    sent = layer.to_send()
+    sent = layer.take_due()
     assert len({sent[i * 22 + 2 : i * 22 + 6] for i in range(3)}) == 3

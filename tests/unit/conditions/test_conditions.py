@@ -13,7 +13,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions.client import CREDENTIALS_REFUSED
 from spark_nats.conditions.jetstream import API_ERROR, BUCKET_NOT_FOUND, STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
 
 
@@ -68,9 +68,9 @@ def test_only_texts_and_numbers_are_kept() -> None:
 def test_a_loss_is_of_the_same_condition_with_advice_and_a_warning_says_so(caplog: pytest.LogCaptureFixture) -> None:
     what = STREAM_NOT_FOUND(stream="S")
     with pytest.raises(NatsError, match="does not exist; set the option 'failOnDataLoss'") as raised:
-        report_loss(what, fail=True)
+        raise_or_log_loss(what, fail=True)
     assert raised.value.condition == what.condition
-    report_loss(what, fail=False)
+    raise_or_log_loss(what, fail=False)
     (record,) = caplog.records
     assert record.getMessage() == f"[NATS_LOSS_ACCEPTED] {what}; the query continues with what there is"
     said = record.msg

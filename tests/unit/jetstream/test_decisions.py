@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, Questions, drive, together
+from spark_nats.jetstream.messages import (
+    Answers,
+    Decision,
+    MessageAt,
+    Question,
+    Questions,
+    decide_together,
+    run_decision,
+)
 
 FIRST, SECOND, THIRD = (MessageAt("A", sequence) for sequence in (1, 2, 3))
 
@@ -28,12 +36,12 @@ def total(*rounds: list[Question[Any]]) -> Decision[int]:
 
 def test_no_question_is_asked_twice_nor_one_whose_answer_is_known() -> None:
     asked = Asked()
-    assert drive(total([FIRST], [], [FIRST, SECOND], [THIRD]), asked, {THIRD: 30}) == 1 + 1 + 2 + 30
+    assert run_decision(total([FIRST], [], [FIRST, SECOND], [THIRD]), asked, {THIRD: 30}) == 1 + 1 + 2 + 30
     assert asked == [[FIRST], [SECOND]]
 
 
 def test_what_is_asked_side_by_side_is_asked_at_once() -> None:
     asked = Asked()
     parts = {"none": total(), "one": total([FIRST]), "two": total([SECOND], [THIRD])}
-    assert drive(together(parts), asked) == {"none": 0, "one": 1, "two": 5}
+    assert run_decision(decide_together(parts), asked) == {"none": 0, "one": 1, "two": 5}
     assert asked == [[FIRST, SECOND], [THIRD]]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
-from spark_nats.jetstream.streams import StreamInfo, state_in
+from spark_nats.jetstream.streams import StreamInfo, parse_stream
 from spark_nats.protocol.control import ServerInfo
 
 NOTED = IdMemory(created="2026-11-27T10:00:00Z", process="NABC", lifetime=120.0)
@@ -20,7 +20,7 @@ def test_ids_are_known_while_the_same_process_holds_the_same_stream() -> None:
 def test_a_restored_stream_is_not_relied_on_though_its_server_goes_on() -> None:
     restored = NOTED._replace(created="2026-11-27T10:00:05Z")
     assert not NOTED.knows_all(restored, 1.0)
-    assert not NOTED.knows_present(restored, 1.0)
+    assert not NOTED.knows_ids_if_present(restored, 1.0)
 
 
 @pytest.mark.parametrize("deleted", [0, 1])
@@ -30,9 +30,9 @@ def test_a_process_that_starts_may_miss_ids_where_messages_in_between_were_remov
         state = {"messages": 3, "bytes": 9, "first_seq": 1, "last_seq": 3 + deleted, "num_deleted": deleted}
         config = {"name": "S", "subjects": [], "retention": "limits", "num_replicas": 3}
         config["duplicate_window"] = 120 * 10**9
-        return state_in({"created": "then", "config": config, "state": state, "cluster": cluster}, "S")
+        return parse_stream({"created": "then", "config": config, "state": state, "cluster": cluster}, "S")
 
     js = SimpleNamespace(connection=SimpleNamespace(info=ServerInfo()))
     before, after = (memory_of(js, info(f"2026-11-27T10:00:0{i}Z")) for i in range(2))  # type: ignore[arg-type]
-    assert before.knows_present(before, 1.0)
-    assert before.knows_present(after, 1.0) == (not deleted)
+    assert before.knows_ids_if_present(before, 1.0)
+    assert before.knows_ids_if_present(after, 1.0) == (not deleted)

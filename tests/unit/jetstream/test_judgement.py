@@ -14,13 +14,13 @@ from spark_nats import clock
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge, match_message
-from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Questions, StoredMessage, drive
+from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge, judge_by_message
+from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Questions, StoredMessage, run_decision
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, first_new, judged
+from spark_nats.jetstream.views import StreamView, ask_and_judge, find_first_new
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.protocol.documents import format_time, time_at
 from tests.unit.jetstream.connected import Connected
 
 SECOND = 10**9
@@ -56,14 +56,14 @@ def judgement_or_question(position: Position, info: StreamInfo | None, answers: 
         raise LookupError
 
     try:
-        return drive(judge(position, info), ask, answers)
+        return run_decision(judge(position, info), ask, answers)
     except LookupError:
         return asked[0]
 
 
 def renamed(created: int, first_time: int, info: StreamInfo) -> StreamInfo:
     """A stream that says that it was created at a time, and whose first message was stored at another one."""
-    return replace(info, created=text_of(created * SECOND), first_time=first_time * SECOND)
+    return replace(info, created=format_time(created * SECOND), first_time=first_time * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_has_become_of_a_stream(
     ],
 )
 def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int, met: Judgement | None) -> None:
-    assert match_message(Fingerprint(50, 1000), sequence, time) is met
+    assert judge_by_message(Fingerprint(50, 1000), sequence, time) is met
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int,
     ],
 )
 def test_what_is_doubted_is_a_sentence(info: StreamInfo | None, sentence: str) -> None:
-    assert contradiction(AT, info, "S") == sentence
+    assert describe_loss(AT, info, "S") == sentence
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Stream:
         gone = sequence + 1 - first - len(self.messages)
         return StreamInfo(
             "S",
-            text_of(self.created),
+            format_time(self.created),
             first,
             sequence,
             len(self.messages),
@@ -218,12 +218,17 @@ class Leader(JetStream):
             state = {"first_seq": 1, "last_seq": 1, "messages": 1, "bytes": 1}
             config = {"name": "S", "retention": "limits", "subjects": ["s"]}
             clocks: Clocks = self.clocks
-            return {"created": "2026-11-01T08:00:00Z", "config": config, "state": state, "ts": text_of(clocks.server)}
+            return {
+                "created": "2026-11-01T08:00:00Z",
+                "config": config,
+                "state": state,
+                "ts": format_time(clocks.server),
+            }
         messages: dict[int, tuple[int, int]] = self.stream.messages
         found = min((sequence for sequence in messages if sequence >= (asked.body or {})["seq"]), default=None)
         if found is None:
             return JetStreamError("none", 404, ErrCode.NO_MESSAGE_FOUND, "no message found")
-        return {"message": {"subject": "s", "seq": found, "time": text_of(messages[found][0])}}
+        return {"message": {"subject": "s", "seq": found, "time": format_time(messages[found][0])}}
 
 
 EVENTS = st.one_of(
@@ -312,13 +317,13 @@ def _play(events: list[tuple[str, int]], steps: list[int], clocks: Clocks) -> No
             was_behind |= number > 0
         elif event == "read":
             js, info = Leader(stream, clocks), stream.info
-            found = INTACT if at is None else judged(js, at, info)
+            found = INTACT if at is None else ask_and_judge(js, at, info)
             start = 1 if at is None else at.next
             seen = at.fingerprint if at else None
             if at is not None and found is not INTACT:
                 is_tie = renamed and seen is not None and seen.sequence < info.first_sequence
                 assert lost or is_tie or seen is None, "a false alarm"
-                start = first_new(js, at, info) if found is not RECREATED else info.first_sequence
+                start = find_first_new(js, at, info) if found is not RECREATED else info.first_sequence
             same = seen is not None and stream.ever.get(seen.sequence, (None, 0))[0] == seen.time
             if seen is not None and seen.sequence in stream.messages:
                 assert (found is INTACT) == same, "what can be compared is compared"
@@ -347,7 +352,7 @@ def test_the_end_of_a_stream_is_a_fingerprint_unless_it_never_had_a_message() ->
 
 @given(st.integers(0, 2**63 - 1))
 def test_a_time_is_written_as_it_is_read(time: int) -> None:
-    assert time_at({"time": text_of(time)}, "time") == time
+    assert time_at({"time": format_time(time)}, "time") == time
 
 
 def js_of(**info: Any) -> JetStream:
@@ -357,29 +362,29 @@ def js_of(**info: Any) -> JetStream:
 def test_a_history_is_compared_when_something_has_happened_that_could_change_it() -> None:
     witness, js = StreamView(0.0), js_of()
     before = state(1, 200, 20, leader="A", led_since=1)
-    assert witness.expects(js, "S")
-    assert witness.doubts(js, before)
-    witness.saw(js, before)
-    witness.saw(js, before)
-    assert not witness.expects(js, "S")
-    assert not witness.doubts(js, before)
-    assert not witness.doubts(js, state(1, 201, 21, leader="A", led_since=1))
+    assert witness.needs_history_request(js, "S")
+    assert witness.needs_comparison(js, before)
+    witness.note_intact(js, before)
+    witness.note_intact(js, before)
+    assert not witness.needs_history_request(js, "S")
+    assert not witness.needs_comparison(js, before)
+    assert not witness.needs_comparison(js, state(1, 201, 21, leader="A", led_since=1))
     for changed in (
         state(1, 199, 19, leader="A", led_since=1),
         state(1, 200, 19, leader="A", led_since=1),
         state(1, 200, 20, leader="B", led_since=1),
         state(1, 200, 20, leader="A", led_since=2),
     ):
-        assert witness.doubts(js, changed)
-    assert witness.expects(js_of(client_id=2), "S")
-    assert witness.doubts(js_of(client_id=2), before)
+        assert witness.needs_comparison(js, changed)
+    assert witness.needs_history_request(js_of(client_id=2), "S")
+    assert witness.needs_comparison(js_of(client_id=2), before)
 
 
 def test_a_stream_of_another_server_is_compared_whenever_it_has_something_new() -> None:
     witness, js = StreamView(0.0), js_of(cluster="C")
-    witness.saw(js, state(1, 200, 20, leader="A"))
-    assert witness.expects(js, "S")  # it was busy, and may be again
-    witness.saw(js, state(1, 200, 20, leader="A"))
-    assert not witness.expects(js, "S")
-    assert not witness.doubts(js, state(1, 200, 20, leader="A"))
-    assert witness.doubts(js, state(1, 201, 21, leader="A"))
+    witness.note_intact(js, state(1, 200, 20, leader="A"))
+    assert witness.needs_history_request(js, "S")  # it was busy, and may be again
+    witness.note_intact(js, state(1, 200, 20, leader="A"))
+    assert not witness.needs_history_request(js, "S")
+    assert not witness.needs_comparison(js, state(1, 200, 20, leader="A"))
+    assert witness.needs_comparison(js, state(1, 201, 21, leader="A"))

@@ -11,7 +11,7 @@ from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.streams import StreamInfo, check_leader
-from spark_nats.jetstream.views import Trust, all_believed, stream_info
+from spark_nats.jetstream.views import Trust, stream_info, wait_until_all_believed
 from tests.unit.jetstream.connected import Connected
 
 HEARD = {"current": True, "active": 400_000_000}
@@ -39,7 +39,7 @@ class Leaders(JetStream):
 
 
 def looked_at(js: JetStream) -> StreamInfo:
-    found = all_believed(js, {"S": stream_info(js, "S")}, Trust.TWICE)["S"]
+    found = wait_until_all_believed(js, {"S": stream_info(js, "S")}, Trust.TWICE)["S"]
     assert isinstance(found, StreamInfo)
     return found
 

@@ -127,6 +127,6 @@ def test_half_of_the_time_for_which_a_stream_knows_ids_is_left_to_messages_on_th
     assert held.knows_all(held, seconds) is certainly
     for changed in ({"process": "another"}, {"created": "later"}, {"lifetime": 0.0}):
         assert not held.knows_all(held._replace(**changed), seconds)
-    assert held.knows_present(held._replace(process="another"), seconds) is certainly
+    assert held.knows_ids_if_present(held._replace(process="another"), seconds) is certainly
     unknown = held._replace(process="")
     assert not unknown.knows_all(unknown, seconds)

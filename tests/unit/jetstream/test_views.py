@@ -7,7 +7,7 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream import JetStream, views
-from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
+from spark_nats.jetstream.views import StreamView, Trust, stream_info, wait_until_believed
 from tests.connections import options_for
 from tests.nats_py import succeeds, wait_until
 from tests.scripted_server import Peer, api_answer, scripted_server
@@ -49,7 +49,7 @@ def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.Mo
     with scripted_server(script) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
         said = stream_info(js, "S")
-        assert believed(js, said, Trust.BEYOND_DOUBT).last_sequence == 7
+        assert wait_until_believed(js, said, Trust.BEYOND_DOUBT).last_sequence == 7
     assert answered == [b"PONG\r\n"] * 3
 
 
@@ -67,14 +67,14 @@ def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_w
         js, guard = JetStream(connection), StreamView(patience=60.0)
 
         def is_believed(guard: StreamView = guard) -> bool:
-            return succeeds(lambda: guard.confirm(js, "S", "the stream 'S' does not exist"))
+            return succeeds(lambda: guard.require_loss_confirmed(js, "S", "the stream 'S' does not exist"))
 
         if greeting is not GREETING:
             assert is_believed()
             return
         with pytest.raises(JetStreamError, match="may not be up to date"):
-            guard.confirm(js, "S", "the stream 'S' does not exist")
+            guard.require_loss_confirmed(js, "S", "the stream 'S' does not exist")
         wait_until(is_believed)
-        guard.clear("S")
+        guard.note_nothing_lost("S")
         assert not is_believed()
         assert is_believed(StreamView(patience=0.0))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.options.short_forms import ShortEntry, from_text, is_short, to_text
-from spark_nats.protocol.documents import MAX_INTEGER, text_of
+from spark_nats.options.short_forms import ShortEntry, is_short, parse_short_entry, to_text
+from spark_nats.protocol.documents import MAX_INTEGER, format_time
 
 sequences = st.integers(1, MAX_INTEGER)
 times = st.integers(0, 2**63 - 1)
@@ -16,7 +16,7 @@ parts = st.one_of(st.just((None, None)), st.tuples(sequences, sequences))
 
 def as_servers_write(time: int) -> str:
     """RFC 3339 as Go writes it, without zeros at its end."""
-    return text_of(time).rstrip("0Z").rstrip(".") + "Z" if time % 10**9 else text_of(time)[:19] + "Z"
+    return format_time(time).rstrip("0Z").rstrip(".") + "Z" if time % 10**9 else format_time(time)[:19] + "Z"
 
 
 @given(times.map(as_servers_write), sequences, st.none() | times, parts, st.none() | times, st.none() | times)
@@ -33,14 +33,14 @@ def test_a_short_entry_says_what_the_long_one_says(
     text = to_text(entry)
     assert text is not None
     assert is_short(text)
-    assert from_text(text) == entry
+    assert parse_short_entry(text) == entry
 
 
 def test_an_entry_is_some_numbers() -> None:
     text = "1764151136123456789 1201 2500000000 1101 1101"
-    entry = from_text(text)
+    entry = parse_short_entry(text)
     assert entry.created == "2025-11-26T09:58:56.123456789Z"
-    assert text_of(entry.time or 0) == "2025-11-26T09:58:58.623456789Z"
+    assert format_time(entry.time or 0) == "2025-11-26T09:58:58.623456789Z"
     assert to_text(entry) == text
 
 
@@ -55,7 +55,7 @@ def test_a_time_that_no_server_writes_has_no_short_form(created: str) -> None:
 )
 def test_other_texts_are_no_entries(text: str) -> None:
     with pytest.raises(ValueError, match="entry of a stream|has a sequence that is not"):
-        from_text(text)
+        parse_short_entry(text)
 
 
 @given(st.text() | st.integers() | st.none() | st.lists(st.integers()))

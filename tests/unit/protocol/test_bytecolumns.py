@@ -15,10 +15,10 @@ from spark_nats.protocol.bytecolumns import (
     gather,
     offsets_of,
     packed,
-    rare_positions,
     split,
     to_text,
     trailing_decimals,
+    true_positions,
 )
 
 LARGEST = 2**63 - 1
@@ -152,7 +152,7 @@ class TestColumns:
     @settings(max_examples=75)
     @given(st.lists(st.booleans(), max_size=40))
     def test_rare_positions_are_those_where_a_mask_is_set(self, mask: list[bool]) -> None:
-        assert rare_positions(np.array(mask, np.bool_)).tolist() == [i for i, set_ in enumerate(mask) if set_]
+        assert true_positions(np.array(mask, np.bool_)).tolist() == [i for i, set_ in enumerate(mask) if set_]
 
     @settings(max_examples=100)
     @given(st.lists(st.text("a.", max_size=5), max_size=6))
@@ -170,7 +170,7 @@ class TestColumns:
             assert found.tolist() == [k for k, c in enumerate(row) if c == "."]
         assert fields.rows().tolist() == [i for i, row in enumerate(rows) for _ in range(row.count("."))]
         for k in range(5):
-            at = fields.at(k)
+            at = fields.at_each(k)
             for i, row in enumerate(rows):
                 if k < row.count("."):
                     assert at[i] == fields.position[fields.first[i] + k]

@@ -167,4 +167,4 @@ def test_a_delivery_of_another_consumer_is_named(
 ) -> None:
     subjects = [f"$JS.ACK.{before}{'.'.join(names)}.1.{n}.{n}.1700000000.0" for names, before, n in rows]
     others = [quoted(subject.encode()) for subject, (names, _, _) in zip(subjects, rows, strict=True) if names != of]
-    assert Deliveries(replies(*subjects)).other_consumer(*of) == (others[0] if others else None)
+    assert Deliveries(replies(*subjects)).find_reply_of_other(*of) == (others[0] if others else None)

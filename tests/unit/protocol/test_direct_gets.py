@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.direct_gets import BatchEnded, NobodyAnswers, direct_event, take_apart
+from spark_nats.protocol.direct_gets import BatchEnded, NobodyAnswers, direct_event, separate_stored_messages
 from spark_nats.protocol.headers import RequestRefused, parse_status
 from spark_nats.protocol.messages import Messages
 from tests.unit.strategies import tokens
@@ -77,7 +77,7 @@ stored = st.builds(
 @given(st.lists(st.one_of(stored, st.sampled_from([EOB, NOTHING])), max_size=10))
 def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Stored | bytes]) -> None:
     wire = answers(*(row if isinstance(row, bytes) else (block_of(row), row.payload) for row in rows))
-    messages, gotten, others = take_apart(wire)
+    messages, gotten, others = separate_stored_messages(wire)
     expected = [row for row in rows if isinstance(row, Stored)]
     assert [header for header, _ in others] == [row for row in rows if isinstance(row, bytes)]
     assert len(messages) == len(gotten) == len(expected)
@@ -86,7 +86,7 @@ def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Sto
     assert gotten.stream_sequences().tolist() == [row.sequence for row in expected]
     assert gotten.previous.tolist() == [row.previous for row in expected]
     assert gotten.timestamps().tolist() == [row.nanoseconds for row in expected]
-    assert gotten.other_stream("ORDERS") is None
+    assert gotten.find_other_stream("ORDERS") is None
     headers = [dict(each) for each in messages.headers().values.to_pylist()]
     for row, found in zip(expected, headers, strict=True):
         kept: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Sto
 
 def test_the_head_is_the_first_messages() -> None:
     rows = [Stored("s", [], b"", i, i - 1, i * 10**9) for i in range(1, 6)]
-    _, gotten, _ = take_apart(answers(*map(block_of, rows)))
+    _, gotten, _ = separate_stored_messages(answers(*map(block_of, rows)))
     assert gotten.take(slice(2)).stream_sequences().tolist() == [1, 2]
     assert gotten.take(slice(2)).timestamps().tolist() == [10**9, 2 * 10**9]
 
@@ -105,11 +105,11 @@ def test_the_head_is_the_first_messages() -> None:
 @pytest.mark.parametrize("beginning", [b"NATS/1.0 503\r\n", b"NATS/1.0", b"A: b", b"", b"NATS/1.0\r\nA: b"])
 def test_a_message_whose_own_headers_are_broken_is_a_message(beginning: bytes) -> None:
     added = block_of(Stored("s", [], b"x", 7, 6, 0)).removeprefix(b"NATS/1.0\r\n")
-    messages, gotten, others = take_apart(answers((beginning + added, b"x")))
+    messages, gotten, others = separate_stored_messages(answers((beginning + added, b"x")))
     assert others == []
     assert messages.subjects().to_pylist() == ["s"]
     assert gotten.stream_sequences().tolist() == [7]
-    assert gotten.other_stream("ORDERS") is None
+    assert gotten.find_other_stream("ORDERS") is None
     assert messages.headers().values.to_pylist() == [[]]
 
 
@@ -117,17 +117,17 @@ def test_a_message_whose_own_headers_are_broken_is_a_message(beginning: bytes) -
 def test_it_is_seen_that_another_stream_has_answered(rows: list[tuple[Stored, str]], header: str) -> None:
     said = [(header, "Nats-Stream: ORDERS")]  # which a message may say of itself
     blocks = [block_of(row._replace(headers=[*row.headers, *said]), stream) for row, stream in rows]
-    _, gotten, _ = take_apart(answers(*blocks))
+    _, gotten, _ = separate_stored_messages(answers(*blocks))
     others = [stream for _, stream in rows if stream != "ORDERS"]
-    assert gotten.other_stream("ORDERS") == (others[0] if others else None)
-    assert [each for each in range(len(rows)) if gotten.take(slice(each, each + 1)).other_stream("ORDERS")] == [
+    assert gotten.find_other_stream("ORDERS") == (others[0] if others else None)
+    assert [each for each in range(len(rows)) if gotten.take(slice(each, each + 1)).find_other_stream("ORDERS")] == [
         i for i, (_, stream) in enumerate(rows) if stream != "ORDERS"
     ]
 
 
 @pytest.mark.parametrize("block", [b"\r\n" * 9, b"\n" * 7, b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\n" + b"A: b\r\n" * 9])
 def test_what_lacks_the_added_headers_is_no_message(block: bytes) -> None:
-    messages, _, others = take_apart(answers(block))
+    messages, _, others = separate_stored_messages(answers(block))
     assert len(messages) == 0
     assert others == [(block, b"")]
 
@@ -135,7 +135,7 @@ def test_what_lacks_the_added_headers_is_no_message(block: bytes) -> None:
 @pytest.mark.parametrize(("old", "new"), [(b"Sequence: 7", b"Sequence: x"), (b"Last-Sequence: 6", b"Last-Sequence: ")])
 def test_a_sequence_that_is_no_number_is_refused(old: bytes, new: bytes) -> None:
     with pytest.raises(ProtocolError, match="a sequence that is not a number"):
-        take_apart(answers(block_of(Stored("s", [], b"", 7, 6, 0)).replace(old, new)))
+        separate_stored_messages(answers(block_of(Stored("s", [], b"", 7, 6, 0)).replace(old, new)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_sequence_that_is_no_number_is_refused(old: bytes, new: bytes) -> None
 )
 def test_a_time_that_is_none_is_refused(time: str) -> None:
     block = block_of(Stored("s", [], b"", 7, 6, 0)).replace(rfc3339(0).encode(), time.encode())
-    _, gotten, _ = take_apart(answers(block))
+    _, gotten, _ = separate_stored_messages(answers(block))
     with pytest.raises(ProtocolError, match="an invalid time"):
         gotten.timestamps()
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.documents import (
-    bytes_at,
+    base64_at,
     integers_at,
     parse_document,
     parse_object,
@@ -72,11 +72,11 @@ def test_what_is_no_time_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", [5, [], {}, "no base64", "YQ=", "YQ==\n", "Y Q=="])
 def test_what_is_not_base64_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="'message.data' is not base64"):
-        bytes_at({"message": {"data": value}}, "message", "data")
+        base64_at({"message": {"data": value}}, "message", "data")
 
 
 def test_bytes_that_are_missing_are_none() -> None:
-    assert bytes_at({"message": {}}, "message", "data") == b""
+    assert base64_at({"message": {}}, "message", "data") == b""
 
 
 @pytest.mark.parametrize("value", [None, 5, ["text"]])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import encode_message, encode_messages
-from spark_nats.protocol.messages import numbered
+from spark_nats.protocol.messages import numbered_subjects
 from tests.unit.readers import decode, read_with_nats_py
 from tests.unit.reference import Message, Publication, read_client_stream
 from tests.unit.strategies import cut, cuts, header_blocks, payloads, subjects
@@ -138,10 +138,10 @@ class TestColumns:
 @settings(max_examples=50)
 @given(st.integers(0, 30_000) | st.integers(0, 10**15), st.integers(0, 50) | st.integers(9_000, 21_000))
 def test_numbers_in_the_subjects_of_answers_are_read_back(first: int, count: int) -> None:
-    subjects = numbered("_INBOX.a", first, count)
+    subjects = numbered_subjects("_INBOX.a", first, count)
     expected = np.arange(first, first + count)
     assert subjects.to_pylist() == [f"_INBOX.a.{number:05}" for number in expected.tolist()]
     wire = b"".join(b"MSG %b 1 0\r\n\r\n" % subject.encode() for subject in subjects.to_pylist())
-    numbers, valid = Decoder().feed(wire).messages.numbers("_INBOX.a")
+    numbers, valid = Decoder().feed(wire).messages.numbers_below_inbox("_INBOX.a")
     assert valid.all()
     assert np.array_equal(numbers, expected)

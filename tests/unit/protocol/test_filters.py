@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.protocol.subjects import first_overlap, overlap
+from spark_nats.protocol.subjects import find_overlap, overlap
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
@@ -22,7 +22,7 @@ filters = st.builds(lambda start, end: ".".join([*start, end]), tokens, st.sampl
 
 @given(st.lists(filters, max_size=8))
 def test_two_filters_that_overlap_are_found_where_there_are_any(several: list[str]) -> None:
-    found = first_overlap(several)
+    found = find_overlap(several)
     if found is None:
         assert not any(overlap(one, other) for one, other in combinations(several, 2))
     else:
@@ -32,7 +32,7 @@ def test_two_filters_that_overlap_are_found_where_there_are_any(several: list[st
 
 def test_a_filter_may_have_many_tokens() -> None:
     long = ".".join(["a"] * 5000)
-    assert first_overlap([long, f"{long}.b", f"{long}.*"]) == (f"{long}.b", f"{long}.*")
+    assert find_overlap([long, f"{long}.b", f"{long}.*"]) == (f"{long}.b", f"{long}.*")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def steps(filters: list[str]) -> int:
     before = sys.gettrace()
     sys.settrace(see)
     try:
-        found = first_overlap(filters)
+        found = find_overlap(filters)
     finally:
         sys.settrace(before)
     assert found is None

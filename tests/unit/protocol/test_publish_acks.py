@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, are_duplicates, is_other_last_id, stored_by
+from spark_nats.protocol.publish_acks import (
+    PublishAcks,
+    Refusal,
+    Verdict,
+    are_duplicates,
+    is_wrong_last_id,
+    stored_sequence_or_error,
+)
 
 STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
 
@@ -46,7 +53,7 @@ def test_plain_acknowledgements_are_told_by_their_beginning(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(acks, "refusal", None)  # which reads one by one
         assert not acks.refusals(found)
-    assert not acks.elsewhere(found).any()
+    assert not acks.stored_in_other_domain(found).any()
     assert acks.sequences(found).tolist() == sequences
     assert not are_duplicates(found).any()
 
@@ -67,7 +74,7 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
     found = answers(answer, b'{"stream":"S","seq":8}')
     assert not acks.refusals(found)
     assert acks.sequences(found).tolist() == [sequence, 8]
-    assert [acks.sequence(found, i) for i in range(2)] == [sequence, 8]
+    assert [acks.sequence_or_zero(found, i) for i in range(2)] == [sequence, 8]
     assert are_duplicates(found).sum() == duplicates
 
 
@@ -83,7 +90,7 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
     acks = PublishAcks("S")
     found = answers(*(f'{{"stream":"S","seq":{sequence}{behind}}}'.encode() for sequence, behind in said))
     assert acks.sequences(found).tolist() == [sequence for sequence, _ in said]
-    assert [acks.sequence(found, i) for i in range(len(said))] == [sequence for sequence, _ in said]
+    assert [acks.sequence_or_zero(found, i) for i in range(len(said))] == [sequence for sequence, _ in said]
 
 
 @pytest.mark.parametrize("comma", COMMAS)
@@ -98,10 +105,10 @@ def test_an_acknowledgement_of_another_domain_stores_nothing(
     acks = PublishAcks("S", domain)
     found = answers(b"", *(ack("S", where, sequence, comma) for where, sequence in said)).take(slice(1, None))
     others = [where != domain for where, _ in said]
-    assert acks.elsewhere(found).tolist() == others
+    assert acks.stored_in_other_domain(found).tolist() == others
     assert [i in acks.refusals(found) for i in range(len(said))] == others
     assert {each.verdict for each in acks.refusals(found).values()} <= {Verdict.STRANGER}
-    assert [stored_by(found.payload_at(i), "S", domain) == 0 for i in range(len(said))] == others
+    assert [stored_sequence_or_error(found.payload_at(i), "S", domain) == 0 for i in range(len(said))] == others
 
 
 @pytest.mark.parametrize(
@@ -273,7 +280,7 @@ def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
     ],
 )
 def test_another_last_id_is_told_from_other_answers(answer: bytes, other: bool) -> None:
-    assert is_other_last_id(answer) is other
+    assert is_wrong_last_id(answer) is other
 
 
 @pytest.mark.parametrize(
@@ -300,6 +307,6 @@ def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: byt
     [b"", b"+ACK", b"null", b'{"ok":true}', b'{"stream":"T","seq":1}', b'{"error":{"code":500,"description":"no"}}'],
 )
 def test_what_does_not_name_the_stream_stores_nothing(answer: bytes) -> None:
-    assert stored_by(answer, "S", "") == stored_by(answer, "S", None) == 0
-    assert stored_by(b'{"stream":"S","seq":7}', "S", "") == 7
-    assert stored_by(b'{"stream":"S","domain":"hub","seq":7}', "S", None) == 7
+    assert stored_sequence_or_error(answer, "S", "") == stored_sequence_or_error(answer, "S", None) == 0
+    assert stored_sequence_or_error(b'{"stream":"S","seq":7}', "S", "") == 7
+    assert stored_sequence_or_error(b'{"stream":"S","domain":"hub","seq":7}', "S", None) == 7

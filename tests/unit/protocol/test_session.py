@@ -38,11 +38,11 @@ class Client:
         said = b""
         while due := self.session.due():
             said += bytes(due[:most])
-            self.session.sent(min(most, len(due)))
+            self.session.remove_sent(min(most, len(due)))
         return said
 
     def log_in(self) -> Client:
-        mark = self.hear(INFO).session.log_in(ConnectOptions())
+        mark = self.hear(INFO).session.queue_login(ConnectOptions())
         self.say()
         self.hear(b"PONG\r\n")
         assert self.session.has_reached(mark)
@@ -67,7 +67,7 @@ def test_a_server_greets_is_answered_and_lets_in() -> None:
     assert client.session.greeted
     assert client.session.info.max_payload == 1048576
     assert client.events == [client.session.info]
-    mark = client.session.log_in(ConnectOptions(name="me"))
+    mark = client.session.queue_login(ConnectOptions(name="me"))
     said = client.say()
     assert said.startswith(b"CONNECT {")
     assert said.endswith(b"}\r\nPING\r\n")
@@ -80,7 +80,7 @@ def test_a_session_that_takes_another_ones_place_knows_the_server_and_nothing_el
     session = Session(INTERVAL, 0.0, before.session.info)
     assert session.greeted
     assert session.info == before.session.info
-    assert not session.has_reached(session.log_in(ConnectOptions()))
+    assert not session.has_reached(session.queue_login(ConnectOptions()))
     assert len(session.receive(b"ted\r\n"[5:], 0.0)[0]) == 0
 
 
@@ -162,17 +162,17 @@ def test_messages_and_control_lines_arrive_in_any_pieces(cuts: list[int]) -> Non
 
 
 def test_a_ping_is_answered_behind_what_is_being_sent(client: Client) -> None:
-    client.session.send(b"PUB b 8\r\n12345678\r\n")
+    client.session.queue(b"PUB b 8\r\n12345678\r\n")
     assert client.session.due() == b"PUB b 8\r\n12345678\r\n"
-    client.session.sent(12)
+    client.session.remove_sent(12)
     client.hear(b"PING\r\nPING\r\n")
-    client.session.send(b"PUB c 0\r\n\r\n")
+    client.session.queue(b"PUB c 0\r\n\r\n")
     assert client.say(most=5) == b"45678\r\nPONG\r\nPONG\r\nPUB c 0\r\n\r\n"
     assert client.session.due() is None
 
 
 def test_nothing_to_send_is_not_due(client: Client) -> None:
-    client.session.send(b"")
+    client.session.queue(b"")
     assert client.session.due() is None
 
 
@@ -185,7 +185,7 @@ def test_pings_without_end_are_not_all_remembered(client: Client) -> None:
 
 
 def test_marks_are_reached_in_order(client: Client) -> None:
-    first, second = client.session.mark(), client.session.mark()
+    first, second = client.session.queue_ping(), client.session.queue_ping()
     assert client.say() == b"PING\r\n" * 2
     assert not client.session.has_reached(first)
     client.hear(b"PONG\r\n")
@@ -198,13 +198,13 @@ def test_marks_are_reached_in_order(client: Client) -> None:
 
 def test_a_pong_that_nobody_asked_for_answers_no_later_ping(client: Client) -> None:
     client.hear(b"PONG\r\n" * 5)
-    mark = client.session.mark()
+    mark = client.session.queue_ping()
     assert not client.session.has_reached(mark)
     assert client.hear(b"PONG\r\n").session.has_reached(mark)
 
 
 def test_behind_an_error_no_mark_is_passed_though_it_is_reached(client: Client) -> None:
-    first, second = client.session.mark(), client.session.mark()
+    first, second = client.session.queue_ping(), client.session.queue_ping()
     client.hear(b"PONG\r\n-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
     assert client.session.has_reached(second)
     assert client.session.passed == first
@@ -217,14 +217,14 @@ def test_behind_an_error_no_mark_is_passed_though_it_is_reached(client: Client) 
 def test_a_silent_server_is_pinged_and_then_given_up(client: Client) -> None:
     for _ in range(MAX_PINGS_OUT):
         client.now = client.session.ping_at
-        assert client.session.check_silence(client.now)
+        assert client.session.ping_if_silent(client.now)
         assert client.say() == b"PING\r\n"
     client.now = client.session.ping_at
-    assert not client.session.check_silence(client.now)
+    assert not client.session.ping_if_silent(client.now)
 
 
 def test_before_its_time_no_silence_is_too_long(client: Client) -> None:
-    assert client.session.check_silence(client.session.ping_at - 0.001)
+    assert client.session.ping_if_silent(client.session.ping_at - 0.001)
     assert client.say() == b""
 
 
@@ -238,7 +238,7 @@ def test_whatever_a_server_says_it_is_not_silent(client: Client, said: bytes) ->
 def test_a_server_that_answers_pings_is_not_given_up(client: Client) -> None:
     for _ in range(10):
         client.now = client.session.ping_at
-        assert client.session.check_silence(client.now)
+        assert client.session.ping_if_silent(client.now)
         assert client.say() == b"PING\r\n"
         client.hear(b"PONG\r\n")
 

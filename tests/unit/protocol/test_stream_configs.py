@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.protocol.keyvalue import bucket_config
-from spark_nats.protocol.stream_configs import RequestedConfig, differences, nanoseconds, nearest_field, read_config
+from spark_nats.protocol.stream_configs import (
+    RequestedConfig,
+    differences,
+    find_misspelt_field,
+    parse_duration,
+    read_config,
+)
 
 HOUR = 3600 * 10**9
 
@@ -41,13 +47,13 @@ def test_a_time_in_nanoseconds_stays_what_it_is() -> None:
     ("text", "hours"), [("30d", 720), ("1.5h", 1.5), ("2h", 2), ("0", 0), ("0s", 0), ("1h 30m", 1.5), ("90m", 1.5)]
 )
 def test_a_time_is_read(text: str, hours: float) -> None:
-    assert nanoseconds(text) == hours * HOUR
+    assert parse_duration(text) == hours * HOUR
 
 
 @pytest.mark.parametrize("text", ["", "48", "h", "48 hours", "-1h", "1h!", "x1h", "1e3s", "999999d", "1h\n"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a time with its unit, such as 90s, 48h or 30d"):
-        nanoseconds(text)
+        parse_duration(text)
 
 
 def test_replicas_are_understood() -> None:
@@ -104,7 +110,7 @@ def test_what_no_server_takes_is_said_in_our_words(document: dict[str, Any], sai
 def test_a_field_that_a_server_does_not_know_may_mean_a_field_of_the_same_object(
     config: dict[str, Any], name: str, near: str | None
 ) -> None:
-    assert nearest_field(name, config) == near
+    assert find_misspelt_field(name, config) == near
 
 
 ANYTHING = st.recursive(

@@ -41,7 +41,7 @@ def test_users_and_accounts_are_called_by_their_names_and_a_login_that_ends_says
 def test_what_is_denied_is_not_included_whatever_is_allowed(
     permission: Permission, subject: str, included: bool
 ) -> None:
-    assert permission.includes(subject) is included
+    assert permission.allows_all_of(subject) is included
 
 
 def test_what_is_allowed_in_queue_groups_only_is_not_allowed_without() -> None:

@@ -17,7 +17,7 @@ from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, header_values
+from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, first_header_values
 from spark_nats.protocol.subjects import transformed
 
 _ADDS_TOGETHER = 2, 14, 3  # the first version that adds the increments of a batch
@@ -59,10 +59,10 @@ class Together(RowWriter):
         rows = checker.check(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
         if (fence := known.fence) is not None and fence.is_due(self._lease.js.connection):
-            self._lease.ask(fence.check)
+            self._lease.ask_with_retries(fence.check)
         publisher = BatchPublisher(self._lease, stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
-        if stored is not None and publisher.all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
+        if stored is not None and publisher.require_all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
             return Counts(count)
         publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)
@@ -89,13 +89,13 @@ def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
         raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
     if rows.headers is None:
         return
-    late = np.flatnonzero(flags_of(header_values(rows.headers, EXPECTED_LAST).is_valid()))
+    late = np.flatnonzero(flags_of(first_header_values(rows.headers, EXPECTED_LAST).is_valid()))
     if len(late) and late[-1]:
         raise InvalidRowError(conditions.LAST_MESSAGE_TOGETHER(row=int(late[late > 0][0]), header=EXPECTED_LAST))
     if rows.conditional is None:
         return
     transform = stream.config.get("subject_transform")
-    others = header_values(rows.headers, EXPECTED_SUBJECT).cast(pa.string())
+    others = first_header_values(rows.headers, EXPECTED_SUBJECT).cast(pa.string())
     before: set[str | None] = set()
     columns = [column.to_pylist() for column in (rows.subjects, others, rows.conditional)]
     for row, (subject, other, expects) in enumerate(zip(*columns, strict=True)):

@@ -29,9 +29,9 @@ from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.publishing.flight import OF_ROWS, Rows
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.reading.stored import cannot_read, stored_ids
+from spark_nats.jetstream.reading.stored import read_ids, reason_not_readable
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import Trust, believed, stream_info
+from spark_nats.jetstream.views import Trust, stream_info, wait_until_believed
 from spark_nats.kinds.streams.dead_letters import conditions
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes
@@ -138,7 +138,7 @@ class DeadLetters(RowWriter):
         self._ids = MessageIds(task.query, task.batch, task.partition)
         mark, fence = deduplication.mark, deduplication.fence
         if mark is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask(self._stored_aside, mark)
+            self._already_aside = lease.ask_with_retries(self._stored_aside, mark)
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
@@ -148,7 +148,7 @@ class DeadLetters(RowWriter):
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
         None unless the stream has limits retention. Then its ids have to tell which rows it has stored.
         """
-        stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
+        stream = wait_until_believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
@@ -157,7 +157,7 @@ class DeadLetters(RowWriter):
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
-        return AlreadyStored(stored_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
+        return AlreadyStored(read_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
 
     def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.
@@ -178,7 +178,7 @@ class DeadLetters(RowWriter):
             parts = Rows(np.flatnonzero(is_large), *large[:3], None)
             for row in range(parts.size):
                 self._refuse_if_good(checker, large, row)
-                self.take(parts.take(slice(row, row + 1)), f"column 'payload' {checker.too_large(large, row)}")
+                self.set_row_aside(parts.take(slice(row, row + 1)), f"column 'payload' {checker.too_large(large, row)}")
             rows = rows.where(~is_large)
         self._flush()
         return rows
@@ -222,7 +222,7 @@ class DeadLetters(RowWriter):
                 self._waiting.append(row)
                 self._bytes += len(row.payload)
 
-    def take(self, row: Rows, reason: str) -> None:
+    def set_row_aside(self, row: Rows, reason: str) -> None:
         """Take a row that is too large or that the stream has refused, as it was to be published."""
         headers = parse_block(row.header(0))
         columns = {"subject": row.subjects[0].as_py(), "headers": headers}
@@ -265,7 +265,7 @@ class DeadLetters(RowWriter):
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
-                info, connection = lease.ask(stream_info, stream), lease.js.connection
+                info, connection = lease.ask_with_retries(stream_info, stream), lease.js.connection
                 most = min(connection.info.max_payload, _room_in(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
@@ -294,11 +294,11 @@ class DeadLetters(RowWriter):
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
-            stream, memory = lease.ask(notes.state_and_memory, name)
+            stream, memory = lease.ask_with_retries(notes.state_and_memory, name)
         noted = notes.memory_at(mark)._replace(created=memory.created)
         if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
             self._unread = None
-            notes.report_unknown(options.fail_on_data_loss, self._task, cannot_read(stream))
+            notes.report_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
 
     def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""

@@ -30,11 +30,11 @@ class BadRows(RowQuery, section="Writing"):
     bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
 
     @property
-    def stream_aside(self) -> str | None:
+    def dead_letter_stream(self) -> str | None:
         """The stream that gets the rows that cannot be sent; None where no stream does."""
         return self.bad_rows_stream
 
-    def checked(self, given: Collection[str]) -> Query:
+    def check_and_convert(self, given: Collection[str]) -> Query:
         """Check that the options determine where bad rows go, and that they can go there."""
         what, other = self.bad_rows, self.bad_rows_stream
         if what == TO_STREAM and other is None:
@@ -43,6 +43,6 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
         if other is not None and other == self.stream:
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and len(self.row_writers) > 1:
+        if what != FAIL and len(self.row_writer_options) > 1:
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
-        return super().checked(given)
+        return super().check_and_convert(given)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.judgement import Judgement, has_only_skipped
+from spark_nats.jetstream.judgement import Judgement, stored_none_since
 from spark_nats.jetstream.listing import matches
-from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, lacking, together
-from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_in
+from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, ask_in_decision, decide_together
+from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_time_or_none
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
@@ -65,7 +65,8 @@ class StreamFacts:
         info: its state.
         judgement: what has become of it since the query's position; intact where the query has no position.
         searched: the sequence before which earlier looks found nothing, and removals are no loss; 0 when unknown.
-        clock: a time that none of its messages is later than, see :meth:`.StreamView.highest_clock`; 0 when unknown.
+        clock: a time that none of its messages is later than, see :meth:`.StreamView.update_highest_clock`; 0 when it
+            is unknown.
     """
 
     info: StreamInfo
@@ -151,7 +152,7 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
     there = {name: stream for name, stream in facts.streams.items() if stream}
-    steps = yield from together({name: _step(it, start.get(name), facts, options) for name, it in there.items()})
+    steps = yield from decide_together({name: _step(it, start.get(name), facts, options) for name, it in there.items()})
     # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query.
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():
@@ -207,10 +208,10 @@ def _step(
     elif start:
         since = start.end.next
         first = max(first, since)
-        if options.consume and (what := (yield from lacking(GapOf(info.name)))) is not None:
+        if options.consume and (what := (yield from ask_in_decision(GapOf(info.name)))) is not None:
             losses.append(Loss(what))
         if judgement.is_doubtful:
-            first = yield from lacking(RestAfter(info.name))
+            first = yield from ask_in_decision(RestAfter(info.name))
             losses.append(history_lost(info, start.end, judgement, first))
     before = start.end.fingerprint if start and judgement is Judgement.INTACT else None
     noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
@@ -220,10 +221,10 @@ def _step(
     if start and judgement is Judgement.INTACT:
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not entry.size and options.filters and first <= info.last_sequence and not shared:
-            again = yield from lacking(StateOf(info.name, again=first))
+            again = yield from ask_in_decision(StateOf(info.name, again=first))
             if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
-        if unread < now.first_sequence and not shared and not has_only_skipped(start.end, now):
+        if unread < now.first_sequence and not shared and not stored_none_since(start.end, now):
             losses += beginning_lost(now, unread, now.first_sequence, start.end.earliest)
         if not entry.size and (shared or since >= now.first_sequence):
             entry = start
@@ -232,7 +233,7 @@ def _step(
             # a restarted query would report a loss, for a second time or although nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
-            end = Position(info.created, first, time or None, latest=latest_in(info, clock), before=before)
+            end = Position(info.created, first, time or None, latest=latest_time_or_none(info, clock), before=before)
             entry = OffsetEntry(since, first, end)
     return entry, losses
 
@@ -258,7 +259,7 @@ def _through(
             sequence, time = _last_of(asked, (yield asked))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
-    end = Position(info.created, sequence + 1, time or None, latest=latest_in(info, clock), before=before)
+    end = Position(info.created, sequence + 1, time or None, latest=latest_time_or_none(info, clock), before=before)
     return OffsetEntry(since, first, end)
 
 

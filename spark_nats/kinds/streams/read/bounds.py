@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from spark_nats.errors import OptionError
-from spark_nats.jetstream.consuming.consumers import consumer_info
-from spark_nats.jetstream.judgement import Judgement, has_only_skipped
+from spark_nats.jetstream.consuming.consumers import find_consumer
+from spark_nats.jetstream.judgement import Judgement, stored_none_since
 from spark_nats.jetstream.listing import subjects_read
-from spark_nats.jetstream.messages import next_message, next_sequence
-from spark_nats.jetstream.positions import Position, end_of, latest_in
+from spark_nats.jetstream.messages import message_from, sequence_from
+from spark_nats.jetstream.positions import Position, end_of, latest_time_or_none
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import end_at, first_at
-from spark_nats.jetstream.views import first_new, stream_info
+from spark_nats.jetstream.views import find_first_new, stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
 from spark_nats.kinds.streams.read.positions import QueryOffset
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
-from spark_nats.protocol.documents import text_of
+from spark_nats.protocol.documents import format_time
 from spark_nats.protocol.subjects import covers
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def starting(look: Look) -> dict[str, Position]:
     infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
     found = _starting(look, infos)
     for name, hold in look.memory.holds.items():
-        hold.note_begun(look.js)
+        hold.update_durable_as_begun(look.js)
         first = infos[name].first_sequence
         if hold.retention == WORK_QUEUE and found[name].next > first:
             raise OptionError(conditions.WOULD_RELEASE_UNREAD(start=found[name].next, stream=name, first=first))
@@ -88,7 +88,7 @@ def batch(look: Look) -> list[StreamRange]:
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
-            if name not in facts.removal_normal and not has_only_skipped(begin, info):
+            if name not in facts.removal_normal and not stored_none_since(begin, info):
                 report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         whole = StreamRange.to(stop, name, first, options.filters, begin.earliest)
@@ -100,7 +100,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
     options = look.options
     found = _resolve(look, infos, options.starting, EARLIEST)
     for name, place in found.items() if options.starting_must_exist else ():
-        if next_sequence(look.js, name, place.next, options.filters or (">",)) is None:
+        if sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
             what = look.memory.traits.words or f"stream {name!r}"
             raise OptionError(conditions.NOTHING_SINCE_TIME(what=what, time=options.starting))
     return found
@@ -128,7 +128,7 @@ def _resolve(
             sequence, astray = (end_at if is_end else first_at)(look.js, info, place)
             if astray is not None:
                 said = conditions.ENDS_AFTER_TIME if is_end else conditions.BEGINS_BEFORE_TIME
-                logger.warning(said(stream=name, sequence=astray.sequence, time=text_of(astray.time)).with_code)
+                logger.warning(said(stream=name, sequence=astray.sequence, time=format_time(astray.time)).with_code)
             # The state is read again, because limits may have removed messages since the search began.
             earliest = sequence <= stream_info(look.js, name).first_sequence
         else:
@@ -156,8 +156,8 @@ def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) ->
         return _place(look, info, place.next)
     if found is Judgement.INTACT:
         return given._replace(created=info.created)
-    look.memory.view.confirm_lost(look.js, given, info, info.name)
-    first = first_new(look.js, given, info)
+    look.memory.view.require_loss_before(look.js, given, info, info.name)
+    first = find_first_new(look.js, given, info)
     report([history_lost(info, given, found, first)], look.options)
     return _place(look, info, first)
 
@@ -172,11 +172,11 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
     A filtered consumer has no position among messages of other subjects. If the query reads such messages, and the
     stream has any of them before the position, it raises :class:`OptionError`.
     """
-    consumer = consumer_info(look.js, info.name, name)
+    consumer = find_consumer(look.js, info.name, name)
     if consumer is None:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
-    sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
+    sequence = min(max(consumer.after_acknowledged, first), info.last_sequence + 1)
     if others := _unread_before(look, info, sequence, consumer.filters):
         theirs, ours = _shown(consumer.filters), _shown(others)
         said = conditions.CONSUMER_OF_OTHER_SUBJECTS(
@@ -190,9 +190,9 @@ def _place(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) 
     """Return the position before a sequence of a stream, with the time of the message before it if there is one."""
     time = info.last_time if sequence == info.last_sequence + 1 else 0
     if info.first_sequence < sequence <= info.last_sequence:
-        before = next_message(look.js, info.name, sequence - 1, (">",), with_headers=False)
+        before = message_from(look.js, info.name, sequence - 1, (">",), with_headers=False)
         time = before.time if before and before.sequence == sequence - 1 else 0
-    return Position(info.created, sequence, time or None, earliest, latest_in(info))
+    return Position(info.created, sequence, time or None, earliest, latest_time_or_none(info))
 
 
 def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
@@ -219,7 +219,7 @@ def _unread_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[s
     )
     if not others or sequence <= info.first_sequence:
         return ()
-    found = next_sequence(look.js, info.name, info.first_sequence, others, not info.undisputed)
+    found = sequence_from(look.js, info.name, info.first_sequence, others, not info.undisputed)
     return others if found is not None and found < sequence else ()
 
 

@@ -62,7 +62,7 @@ class RowBuilder:
     ) -> pa.RecordBatch:
         def headers() -> Text:
             found = messages.headers()
-            if found.malformed and self._said.first("headers"):
+            if found.malformed and self._said.add_if_new("headers"):
                 logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).with_code)
             return Text(found.values, found.replaced)
 
@@ -82,7 +82,7 @@ class RowBuilder:
                 column = column.values
             # A cast to its own type would cost as much as a small column.
             arrays.append(column if column.type == field.type else column.cast(field.type))
-        if replaced and self._said.first("bytes"):
+        if replaced and self._said.add_if_new("bytes"):
             logger.warning(_bytes_replaced(source, messages, replaced, deliveries).with_code)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
-from spark_nats.client.pool import borrow, take
+from spark_nats.client.pool import borrow, take_or_connect
 from spark_nats.conditions import Once
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
@@ -131,7 +131,7 @@ class Idling:
     def _lists_the_same(self, js: JetStream) -> bool:
         """Tell whether the pattern still matches the same streams; ask the server only if a listing is due."""
         names = self._memory.selection.names
-        self._memory.selection.look(js)
+        self._memory.selection.list_names_if_due(js)
         return self._memory.selection.names == names
 
     def _try_to_listen(self, idle: _Idle) -> bool:
@@ -159,7 +159,7 @@ class Idling:
         return True
 
     def _begin_to_listen(self, places: Mapping[str, int]) -> Watch | None:
-        connection = take(self._options.connection)
+        connection = take_or_connect(self._options.connection)
         js = JetStream(connection, self._options.api_prefix)
         try:
             if self._has_room(js, len(places)):
@@ -172,7 +172,7 @@ class Idling:
             reason = error
         connection.close()
         self._watch_off_until = clock.monotonic() + REFUSED_FOR
-        if self._said.first():
+        if self._said.add_if_new():
             logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
         return None
 
@@ -218,7 +218,7 @@ class Idling:
 def _works(connection: Connection) -> bool:
     """Tell whether the connection of a watch is there, and its server stays."""
     try:
-        connection.check()
+        connection.receive_and_queue_ping()
     except NatsError as error:
         logger.debug("the connection of a watch is lost: %s", error)
         return False

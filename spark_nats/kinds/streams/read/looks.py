@@ -18,15 +18,15 @@ from typing import Any
 from spark_nats import clock
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
+from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets, default_name
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import Selection, all_streams
-from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, answers_to, ask_each
+from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, answers_to, try_asking
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.sizes import measure
-from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, state_in
-from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new, is_another
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, parse_stream
+from spark_nats.jetstream.views import StateOf, StreamView, Trust, find_first_new, is_another, wait_until_all_believed
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
@@ -94,7 +94,7 @@ class Look:
         self.js = js
         self.options = options
         self.memory = memory
-        memory.selection.look(js)
+        memory.selection.list_names_if_due(js)
         config = options.create_stream
         self._made = {config["name"]: create_stream(js, config)} if config else {}
 
@@ -119,15 +119,15 @@ class Look:
             name: MessageAt(name, begins[name].last)
             for name in unknown
             if name in begins and begins[name].fingerprint
-            if compares or self._releases(name, begins[name]) or self.memory.view.expects(self.js, name)
+            if compares or self._releases(name, begins[name]) or self.memory.view.needs_history_request(self.js, name)
         }
         last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
         asked: list[Asked[Any]] = [StateOf(name) for name in unknown if name not in unchanged]
         asked += [*messages.values(), *(last if ahead and self.memory.expects_more else ())]
-        answers: dict[Question[Any], Any] = dict(zip(asked, ask_each(self.js, asked), strict=True))
+        answers: dict[Question[Any], Any] = dict(zip(asked, try_asking(self.js, asked), strict=True))
         states = {name: unchanged[name] if name in unchanged else answers.pop(StateOf(name)) for name in unknown}
         new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
-        states |= self._made | all_believed(self.js, new, Trust.TWICE)
+        states |= self._made | wait_until_all_believed(self.js, new, Trust.TWICE)
         there = {name: answers[question] for name, question in messages.items()}
         errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
@@ -166,7 +166,7 @@ class Look:
         """Tell whether an entry of the list reports a state again; most are as the list before had them."""
         known, before = self.memory.listed.get(state.name, (None, entry))
         as_before = known is state and {**entry, "ts": None} == {**before, "ts": None}
-        return as_before or state.is_listed_as(state_in(entry, state.name))
+        return as_before or state.is_listed_as(parse_stream(entry, state.name))
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.
@@ -206,12 +206,12 @@ class Look:
         """Check that a stream may be read, and prepare the query's durable and memory for it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
-            memory.holds[name].adopt(self.js, info)
+            memory.holds[name].create_or_take_over(self.js, info)
         elif info.retention != LIMITS:
             self._check_may_be_read(info, facts.infos)
         if memory.traits.on_look:
             memory.traits.on_look(self.js, info)
-        memory.selection.see(self.js, info, self.options.filters)
+        memory.selection.note_and_warn_unmatched(self.js, info, self.options.filters)
         notice_times_ahead(info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
@@ -231,11 +231,11 @@ class Look:
         streams, begins, view = dict(facts.streams), facts.begins, self.memory.view
         for name, info in facts.infos.items():
             judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
-            if place is not None and view.compared(self.js, place, info) is Judgement.INTACT:
+            if place is not None and view.compare_history(self.js, place, info) is Judgement.INTACT:
                 searched = place.next  # the stream still has the history that was searched
             if name in begins:
                 judgement = self.judge(info, begins[name], compares, facts.early)
-            streams[name] = StreamFacts(info, judgement, searched, view.highest_clock(info))
+            streams[name] = StreamFacts(info, judgement, searched, view.update_highest_clock(info))
         return replace(facts, streams=streams, absence_logged=view.logged)
 
     def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
@@ -251,16 +251,16 @@ class Look:
             NatsError: a request failed.
         """
         view = self.memory.view
-        found = view.compared(self.js, begin, info, answers, compares or self._releases(info.name, begin))
+        found = view.compare_history(self.js, begin, info, answers, compares or self._releases(info.name, begin))
         if found is Judgement.INTACT:
-            view.clear(info.name)
-            view.saw(self.js, info)
+            view.note_nothing_lost(info.name)
+            view.note_intact(self.js, info)
         return found
 
     def _releases(self, name: str, begin: Position) -> bool:
         """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
-        return hold is not None and not hold.released(begin.next)
+        return hold is not None and not hold.needs_no_release(begin.next)
 
     def answers(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
@@ -274,11 +274,11 @@ class Look:
         for each in questions:
             match each:
                 case RestAfter(name):
-                    found[each] = first_new(self.js, begins[name], infos[name])
+                    found[each] = find_first_new(self.js, begins[name], infos[name])
                 case IsAnother(name, position):
                     found[each] = is_another(self.js, position, infos[name])
                 case GapOf(name):
-                    found[each] = self.memory.holds[name].try_resume(self.js, begins[name].next)
+                    found[each] = self.memory.holds[name].resume_or_explain_loss(self.js, begins[name].next)
                 case SizesOf(name, first, end):
                     found[each] = measure(self.js, infos[name], first, end, self.options.filters)
         return found
@@ -290,7 +290,7 @@ class Look:
             JetStreamError: the contradiction has not lasted long enough.
         """
         if doubted := name in facts.doubts:
-            self.memory.view.confirm_lost(self.js, facts.begins[name], facts.infos.get(name), name)
+            self.memory.view.require_loss_before(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
     def believe_gone(self, facts: Facts, name: str) -> None:
@@ -309,7 +309,7 @@ class Look:
         """Check that a stream which removes acknowledged messages may be read without acknowledging them."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:
-                check_direct(self.js, info)
+                check_direct_gets(self.js, info)
             return
         is_streaming = self.options.ending is None
         if self.options.pattern is not None:  # one error names all streams that match and cannot be read

@@ -12,8 +12,8 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import conditions
-from spark_nats.options.data_loss import GO_ON, report_loss
-from spark_nats.protocol.documents import text_of
+from spark_nats.options.data_loss import GO_ON, raise_or_log_loss
+from spark_nats.protocol.documents import format_time
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
         if loss.expected:
             logger.warning(loss.what.with_code)
         else:
-            report_loss(loss.what, options.fail_on_data_loss, loss.rest, loss.hint)
+            raise_or_log_loss(loss.what, options.fail_on_data_loss, loss.rest, loss.hint)
 
 
 def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool, replaces: bool) -> bool:
@@ -97,7 +97,7 @@ def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first:
     there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
     if first <= info.last_sequence:
         there = f"and what it has from sequence {first} on was stored later"
-    more = f"{before} sequence {seen.sequence}, stored at {text_of(seen.time)}, {there}"
+    more = f"{before} sequence {seen.sequence}, stored at {format_time(seen.time)}, {there}"
     what = conditions.END_REWRITTEN(stream=info.name, more=more)
     if judgement is Judgement.TRUNCATED:
         what = conditions.END_LOST(stream=info.name, last=info.last_sequence, next=seen.sequence + 1, more=f": {more}")

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER, OFFSET_OF_LATER_VERSION
-from spark_nats.options.short_forms import ShortEntry, from_text, to_text
+from spark_nats.options.short_forms import ShortEntry, parse_short_entry, to_text
 from spark_nats.options.values import FIELDS_OF_OFFSETS
-from spark_nats.protocol.documents import printable, sequence_at, string_at, strings_at, text_of, time_at, value_at
+from spark_nats.protocol.documents import format_time, printable, sequence_at, string_at, strings_at, time_at, value_at
 from spark_nats.protocol.subjects import name_violation
 
 VERSION = "version"
@@ -78,11 +78,11 @@ class OffsetEntry(NamedTuple):
                 return text
         entry: dict[str, Any] = {"created": end.created, "next": end.next}
         if end.time is not None:
-            entry["timestamp"] = text_of(end.time)
+            entry["timestamp"] = format_time(end.time)
         if self.since is not None:
             entry |= {"since": self.since, "first": self.first}
         times = {"latest": end.latest, "before": before}
-        entry |= {name: text_of(time) for name, time in times.items() if time is not None}
+        entry |= {name: format_time(time) for name, time in times.items() if time is not None}
         if end.earliest:
             entry["earliest"] = True
         return entry
@@ -116,7 +116,7 @@ class OffsetEntry(NamedTuple):
 
 @lru_cache(_KNOWN)
 def _of_text(text: str) -> OffsetEntry:
-    created, following, time, since, first, latest, before = from_text(text)
+    created, following, time, since, first, latest, before = parse_short_entry(text)
     end = Position(created, following, time, latest=latest, before=_fingerprint_before(since, before))
     return OffsetEntry(since, following if first is None else first, end)
 

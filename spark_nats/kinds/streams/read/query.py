@@ -18,9 +18,9 @@ from spark_nats.client.retrying import Result, retrying
 from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import matches, suggesting_names
-from spark_nats.jetstream.messages import drive
+from spark_nats.jetstream.messages import run_decision
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.views import first_new
+from spark_nats.jetstream.views import find_first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, advance
@@ -100,7 +100,7 @@ class StreamingQuery:
     def ranges(self, start: QueryOffset, end: QueryOffset, replayed: bool) -> list[StreamRange]:
         """Return what a micro-batch reads; an earlier run of the query has begun it if it is ``replayed``."""
         # After a restart, a replayed micro-batch is planned before any look. An empty one needs no consumers.
-        if start != end and not all(each.begun for each in self.memory.holds.values()):
+        if start != end and not all(each.has_reader_begun for each in self.memory.holds.values()):
             self._established = True
             self._asking(hold, start)
         rewritten_in: set[str] = set()
@@ -151,16 +151,16 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         _warn_of_others(look, facts)
     for name in facts.doubts:
         look.confirm(facts, name)
-    found = drive(advance(start, facts, limits, look.options), partial(look.answers, facts))
+    found = run_decision(advance(start, facts, limits, look.options), partial(look.answers, facts))
     report(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
             memory.view.mark_logged(name)
         elif hold := memory.holds.get(name):
-            hold.note_begun(look.js)
+            hold.update_durable_as_begun(look.js)
             if name in found.releases:
-                hold.release(look.js, stream.info, found.releases[name])
-                hold.look(look.js)
+                hold.release_messages_before(look.js, stream.info, found.releases[name])
+                hold.check_owner_if_due(look.js)
             elif stream.judgement.is_doubtful:
                 hold.note_unowned()
         elif memory.traits.on_progress and name in found.releases:
@@ -200,15 +200,15 @@ def hold(look: Look, start: QueryOffset) -> None:
             look.believe_gone(facts, name)
             continue
         resumed = stream.judgement is not Judgement.RECREATED
-        if begin is not None and resumed and (what := held.try_resume(look.js, begin.next)):
+        if begin is not None and resumed and (what := held.resume_or_explain_loss(look.js, begin.next)):
             report([Loss(what)], look.options)
-        held.note_begun(look.js)
+        held.update_durable_as_begun(look.js)
 
 
 def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     """Return, by stream, the positions before which something is still to be released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
-    return {name: stop for name, stop in ends.items() if not memory.holds[name].released(stop.next)}
+    return {name: stop for name, stop in ends.items() if not memory.holds[name].needs_no_release(stop.next)}
 
 
 def release(look: Look, end: QueryOffset) -> None:
@@ -218,7 +218,7 @@ def release(look: Look, end: QueryOffset) -> None:
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
         if stream and stream.judgement is not Judgement.RECREATED and not look.confirm(facts, name):
-            look.memory.holds[name].release(look.js, stream.info, due[name].next)
+            look.memory.holds[name].release_messages_before(look.js, stream.info, due[name].next)
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
@@ -236,7 +236,7 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
         if stream is None:
             look.believe_gone(facts, name)
         elif look.confirm(facts, name):  # not for a recreated stream: the tasks report that
-            first = first_new(look.js, ends[name], stream.info)
+            first = find_first_new(look.js, ends[name], stream.info)
             report([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)
             found.add(name)
     return found

@@ -17,7 +17,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, are_available, ask_together
+from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, may_be_available, request_ranges_together
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, planning
@@ -30,7 +30,7 @@ from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.kinds.task import BatchReader, TaskReader, leased_jetstream, with_servers
 from spark_nats.logs import Reporter
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
@@ -92,9 +92,11 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         """Request the small ones of some ranges in one round trip; each is requested again if that fails."""
         with contextlib.suppress(NatsError), borrow(self._options.connection, waits=False) as connection:
             js = JetStream(connection, self._options.api_prefix)
-            small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and are_available(js, r.stream)]
+            small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and may_be_available(js, r.stream)]
             if len(small) > 1:
-                return dict(zip(small, ask_together(js, [(r.stream, r.start, r.end) for r in small]), strict=False))
+                return dict(
+                    zip(small, request_ranges_together(js, [(r.stream, r.start, r.end) for r in small]), strict=False)
+                )
         return {}
 
     def _read(
@@ -109,7 +111,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
                 partition,
                 partition.way,
                 limit=limit,
-                lost=partial(report_loss, fail=options.fail_on_data_loss),
+                lost=partial(raise_or_log_loss, fail=options.fail_on_data_loss),
                 retries=lease.retries,
                 on_arrival=Reporter(
                     logger,
@@ -121,11 +123,11 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
             )
             count = 0
             # The generator has no name, so that it is closed before the connection when Spark takes no more rows.
-            for delivered in lease.read(reader.read):
+            for delivered in lease.read_with_retries(reader.read):
                 if not count:
                     notice_own_rows(delivered, partition.stream)
                 if adds_sizes:
-                    delivered = delivered._replace(messages=delivered.messages.without_sizes())
+                    delivered = delivered._replace(messages=delivered.messages.without_size_headers())
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
                     count += batch.num_rows
                     yield batch

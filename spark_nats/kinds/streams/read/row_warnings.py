@@ -6,7 +6,7 @@ import logging
 
 from pyspark import TaskContext
 
-from spark_nats.client.host_cache import at_most_every, feeds_itself
+from spark_nats.client.host_cache import feeds_itself_fact, run_at_most_every
 from spark_nats.conditions import Once
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
@@ -37,7 +37,7 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
     ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(id_prefix_of(query))]
     if ids:
         said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).with_code
-        at_most_every(feeds_itself(query, stream), lambda _: logger.warning(said))
+        run_at_most_every(feeds_itself_fact(query, stream), lambda _: logger.warning(said))
 
 
 def notice_times_ahead(info: StreamInfo) -> None:
@@ -46,6 +46,6 @@ def notice_times_ahead(info: StreamInfo) -> None:
     The leader of a stream stamps messages by its clock. A mirror and a restored stream keep the times of another clock.
     """
     is_ahead = info.time and (info.last_time - info.time) / 1e9 > MAX_AHEAD
-    if is_ahead and _ahead.first(info.name):
+    if is_ahead and _ahead.add_if_new(info.name):
         last, now = (f"{to_datetime(time):%Y-%m-%d %H:%M:%S}Z" for time in (info.last_time, info.time))
         logger.warning(CLOCK_WRONG(stream=info.name, last=last, now=now).with_code)

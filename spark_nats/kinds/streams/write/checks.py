@@ -15,9 +15,9 @@ from spark_nats.client.connection import Connection, connect
 from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError, or_raise
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.keyvalue import Bucket, Entry, entry_of, make_bucket, what_holds
+from spark_nats.jetstream.keyvalue import Bucket, Entry, create_bucket_if_missing, entry_of, value_question
 from spark_nats.jetstream.listing import stream_names, suggesting_names
-from spark_nats.jetstream.messages import MessageAt, ask_each
+from spark_nats.jetstream.messages import MessageAt, try_asking
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.kind import load
@@ -58,8 +58,8 @@ def writable(
     else:
         asked: list[StateOf | MessageAt] = [StateOf(stream)]
         if key is not None:
-            asked.append(what_holds(options.state_bucket, key))
-        found, *others = ask_each(js, asked)
+            asked.append(value_question(options.state_bucket, key))
+        found, *others = try_asking(js, asked)
         found = or_raise(found)
         if others:
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
@@ -177,7 +177,7 @@ def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, st
     if streaming:
         with about_the_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
-            state = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
+            state = create_bucket_if_missing(js, options.state_bucket, replicas=stream.replicas, description=purpose)
             if state.origin:
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
@@ -195,4 +195,4 @@ def _put_probe(js: JetStream, bucket: Bucket) -> None:
         except JetStreamUnavailableError:
             if not js.connection.info.cluster or clock.monotonic() > deadline:
                 raise
-        js.connection.wait(_ONCE_MORE)
+        js.connection.receive_for(_ONCE_MORE)

@@ -22,7 +22,7 @@ from spark_nats.protocol import bytecolumns
 from spark_nats.protocol import headers as header_rules
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.subject_columns import Violation, breaking, find_subject_violation
+from spark_nats.protocol.subject_columns import Violation, find_subject_violation, violation_or_none
 
 logger = logging.getLogger(__name__)
 
@@ -246,18 +246,18 @@ class RowChecker:
             return bytecolumns.repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = bytecolumns.flags_of(payloads.is_null())
-        self._refuse("payload", breaking(is_null, "is null; an empty payload is written as ''"))
+        self._refuse("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = bytecolumns.lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._refuse("payload", breaking(length > 0, rule), length)
+            self._refuse("payload", violation_or_none(length > 0, rule), length)
         return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
             return bytecolumns.repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._refuse("subject", breaking(bytecolumns.flags_of(subjects.is_null()), "is null"))
+        self._refuse("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
         self._refuse("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
         return subjects
 
@@ -269,7 +269,7 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._refuse("reply", breaking(bytecolumns.flags_of(replies.is_valid()), rule))
+            self._refuse("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
         self._refuse("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
         return replies
@@ -283,7 +283,7 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length, subjects)
+        self._refuse("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
@@ -300,12 +300,12 @@ class RowChecker:
             lines = self._without_control_headers(lines)
         elif self._options.stream is not None:
             rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
-            self._refuse("headers", breaking(header_rules.silencing(lines), rule))
+            self._refuse("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
         if self._options.control_headers and self._unknown:
             has_unknown = np.zeros(rows, np.bool_)
             has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
             rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
-            self._refuse("headers", breaking(has_unknown, rule))
+            self._refuse("headers", violation_or_none(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
@@ -322,7 +322,7 @@ class RowChecker:
             self._refuse(column, violation)
             lines, has_it = _prefer(values, name, lines)
             if name == header_rules.INCREMENT and column in columns:
-                self._refuse(column, breaking(~has_it, "is null, and a counter takes only increments"))
+                self._refuse(column, violation_or_none(~has_it, "is null, and a counter takes only increments"))
             if name == header_rules.EXPECTED_REVISION and has_it.any():
                 either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
                 conditional = bytecolumns.booleans(either)
@@ -353,7 +353,7 @@ class RowChecker:
         if not self._said:
             left_out = pc.unique(lines.name.filter(bytecolumns.booleans(is_control))).to_pylist()
             names = sorted(set(left_out) - set(_LEFT_OUT_UNSAID))
-            if names and self._said.first():
+            if names and self._said.add_if_new():
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
                 shown = ", ".join(names[:_NAMES_SHOWN]) + more
                 logger.warning(conditions.CONTROL_HEADERS_LEFT_OUT(headers=shown).with_code)

@@ -23,18 +23,18 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
-from spark_nats.jetstream.messages import next_message
+from spark_nats.jetstream.messages import message_from
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.reading.stored import StoredIds, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import Trust, believed, stream_info
+from spark_nats.jetstream.views import Trust, stream_info, wait_until_believed
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, values_of
-from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
+from spark_nats.protocol.documents import format_time, integer_at, parse_document, string_at, time_at
 
 _CLOCKS_DIFFER = 1_000_000_000  # nanoseconds by which the clocks of two machines may differ without a step
 _ONCE_MORE = 0.25  # seconds until a key is read again after its revision was not the last one
@@ -83,7 +83,7 @@ def write_note(
     if task.run:
         note |= {"run": task.run, "planned": task.planned_at}
     times = {"time": mark.time, "timestamp": mark.end.time, "latest": mark.end.latest}
-    note |= {name: text_of(time) for name, time in times.items() if time}
+    note |= {name: format_time(time) for name, time in times.items() if time}
     if mark.passed:
         note["passed"] = mark.passed
     if mark.process:
@@ -95,7 +95,7 @@ def write_note(
             # A stale leader has returned an old revision, or another attempt has just written the note.
             if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
                 raise
-            js.connection.wait(_ONCE_MORE)
+            js.connection.receive_for(_ONCE_MORE)
     return 0
 
 
@@ -166,20 +166,20 @@ def about_the_bucket(options: WriteOptions) -> Iterator[None]:
 def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMemory) -> bool:
     """Tell whether a stream certainly knows the ids of all that it has stored since a mark, without being read."""
     noted = memory_at(mark)
-    is_known = noted.knows_present if stream.has_all_after(mark.end.last) else noted.knows_all
+    is_known = noted.knows_ids_if_present if stream.has_all_after(mark.end.last) else noted.knows_all
     return is_known(memory_now, age_of(mark, stream.time))
 
 
 def state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
     """Return a stream's state, asked twice where a former leader may answer, and what holds its message ids."""
-    info = believed(js, stream_info(js, stream), Trust.TWICE)
+    info = wait_until_believed(js, stream_info(js, stream), Trust.TWICE)
     return info, memory_of(js, info)
 
 
 def report_unknown(fail: bool, task: WriteTask, why: str) -> None:
     """Fail or warn because it is unknown what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
-    report_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
+    raise_or_log_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
 
 
 class AlreadyStored:
@@ -253,10 +253,10 @@ class AlreadyStored:
             NatsError: it could not be read.
         """
         since = self._stream.last_sequence
-        stream = self._stream = believed(js, stream_info(js, self._stream.name), Trust.TWICE)
+        stream = self._stream = wait_until_believed(js, stream_info(js, self._stream.name), Trust.TWICE)
         if stream.last_sequence <= since:
             return ""
-        found = stored_ids(js, stream, since, self._sought)
+        found = read_ids(js, stream, since, self._sought)
         new = pc.unique(found.ids.filter(pc.invert(pc.is_in(found.ids, self._ids))))
         self._ids = pa.concat_arrays([self._ids, new])
         # This attempt may have stored them itself, so none is unexpected.
@@ -428,6 +428,6 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
         try:
             check_read_permission(js, stream.name, stream.last_sequence + 1)
             if singly:
-                next_message(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
+                message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
         except (PermissionsError, JetStreamError) as error:
             raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

@@ -187,7 +187,7 @@ class RowWriter:
             try:
                 rows = self.rows_to_send(checker, batch, count)
             except InvalidRowError:
-                publisher.drain()  # the error reports these rows as sent, so they must be safe
+                publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
                 raise
             size += int(rows.sizes.sum())
             for part in rows.split_conditional():
@@ -201,7 +201,7 @@ class RowWriter:
         fence = self._deduplication.fence
         for batch in batches:
             if fence is not None and fence.is_due(self._lease.js.connection):
-                publisher.ask(fence.check)
+                publisher.ask_with_retries(fence.check)
             yield batch
 
     def _still_sending(self, rows: int, rate: float) -> ConditionText:
@@ -230,7 +230,7 @@ class RowWriter:
             lease=self._lease.lease,
             api_prefix=self._lease.prefix,
             resolve=conflicts(self.aside is not None) if conflicts else None,
-            on_stored=Reporter(logger, lambda: publisher.confirmed, said),
+            on_stored=Reporter(logger, lambda: publisher.stored, said),
             aside=self.aside,
             exact=self._deduplication.exact,
             since=self._deduplication.since,

@@ -24,13 +24,13 @@ import pyarrow.compute as pc
 from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.jetstream.judgement import SKEW, Judgement, has_only_skipped
+from spark_nats.jetstream.judgement import SKEW, Judgement, stored_none_since
 from spark_nats.jetstream.keyvalue import Entry
-from spark_nats.jetstream.messages import Answers, Questions, drive, next_message
+from spark_nats.jetstream.messages import Answers, Questions, message_from, run_decision
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import cannot_read, history_of, is_intact, stored_ids
+from spark_nats.jetstream.reading.stored import judge_as_reader, may_be_intact, read_ids, reason_not_readable
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
+from spark_nats.jetstream.views import CONFIRMATION, Trust, find_first_new, stream_info, wait_until_believed
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions, notes
 from spark_nats.kinds.streams.write.checks import writable
@@ -38,9 +38,9 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import AlreadyStored, Fence, Note
 from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
-from spark_nats.options.data_loss import report_loss
+from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.protocol.bytecolumns import flags_of
-from spark_nats.protocol.documents import text_of
+from spark_nats.protocol.documents import format_time
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Deduplication:
 
     def begin(self, lease: JetStreamLease) -> StreamInfo:
         """Begin the task; return the stream's state before this attempt has stored anything."""
-        return lease.ask(writable, self._options)[0]
+        return lease.ask_with_retries(writable, self._options)[0]
 
 
 class ExactlyOnce(Deduplication):
@@ -101,7 +101,7 @@ class ExactlyOnce(Deduplication):
             NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
         """
         key = self._task.key if self._task.batch is not None else None
-        stream, entry = lease.ask(writable, self._options, key)
+        stream, entry = lease.ask_with_retries(writable, self._options, key)
         if key is None:  # the driver has noted where a batch write began
             mark = self._task.mark if self._task.attempt else None
         else:
@@ -113,7 +113,7 @@ class ExactlyOnce(Deduplication):
                 now, held = next(at_first, (None, None))
                 return self._note(js, fence, now or stream_info(js, stream.name), held)
 
-            mark, self.unsure = lease.ask(note)
+            mark, self.unsure = lease.ask_with_retries(note)
         if mark is not None:
             (self.mark, self.already_stored), self.unsure = self._find_stored(lease, stream, mark), True
         return stream
@@ -124,31 +124,37 @@ class ExactlyOnce(Deduplication):
         """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
         # Another attempt may have stored rows since this one read the stream's state.
-        stream, memory = lease.ask(notes.state_and_memory, stream.name)
+        stream, memory = lease.ask_with_retries(notes.state_and_memory, stream.name)
         noted, age = notes.memory_at(mark), notes.age_of(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
-            stream = lease.ask(_look_at_end, task, task.batch, mark, stream)
+            stream = lease.ask_with_retries(_look_at_end, task, task.batch, mark, stream)
             if _has_stored_since(stream, mark):
-                doubt = partial(notes.report_unknown, fail, task, cannot_read(stream))
+                doubt = partial(notes.report_unknown, fail, task, reason_not_readable(stream))
                 if not notes.still_knows_ids_since(mark, stream, memory):
                     doubt()
                 elif fence is not None:
                     fence.rely_on_memory(mark, doubt)
             return mark, None
-        if mark.end.created != stream.created and lease.ask(history_of, mark.end, stream) is Judgement.RECREATED:
+        if (
+            mark.end.created != stream.created
+            and lease.ask_with_retries(judge_as_reader, mark.end, stream) is Judgement.RECREATED
+        ):
             name, created = stream.name, mark.end.created
             logger.warning(conditions.TARGET_CHANGED(task=task.name, old=name, created=created, stream=name).with_code)
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
-            stream, mark = lease.ask(self._start_of_reading, stream, mark, noted.knows_present(memory, age))
-        since = stream.last_sequence if has_only_skipped(mark.end, stream) else mark.end.last
-        found = lease.ask(stored_ids, stream, since, "" if task.own_ids else self.ids.prefix)
+            stream, mark = lease.ask_with_retries(
+                self._start_of_reading, stream, mark, noted.knows_ids_if_present(memory, age)
+            )
+        since = stream.last_sequence if stored_none_since(mark.end, stream) else mark.end.last
+        found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
         in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)
         report = partial(notes.report_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
-            now, memory = lease.ask(notes.state_and_memory, stream.name)  # it may have forgotten ids while it was read
+            # It may have forgotten ids while it was read.
+            now, memory = lease.ask_with_retries(notes.state_and_memory, stream.name)
             if not noted.knows_all(memory, notes.age_of(mark, now.time)):
                 already_stored.doubt()
             elif fence is not None:
@@ -169,9 +175,9 @@ class ExactlyOnce(Deduplication):
         while True:
             entry, known = _known_of(js, options, task, held)
             held = None
-            found = drive(begin(task, stream, known), partial(self._tail, js, stream, known))
+            found = run_decision(begin(task, stream, known), partial(self._tail, js, stream, known))
             if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
-                stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
+                stream, confirmed = wait_until_believed(js, stream, Trust.BEYOND_DOUBT), True
                 deadline = clock.monotonic() + CONFIRMATION
                 continue
             if found.warning:
@@ -198,8 +204,8 @@ class ExactlyOnce(Deduplication):
     def _tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
         """Return what the last messages of the stream, or else of the dead-letter stream, show about the task."""
         tail = _look_at_tail(js, self._task, self.ids, stream, known)
-        if self._options.stream_aside and not tail.rows:  # all its rows may have been bad
-            aside = believed(js, stream_info(js, self._options.stream_aside), Trust.TWICE)
+        if self._options.dead_letter_stream and not tail.rows:  # all its rows may have been bad
+            aside = wait_until_believed(js, stream_info(js, self._options.dead_letter_stream), Trust.TWICE)
             if rows := _look_at_tail(js, self._task, self.ids, aside, Inputs(None)).rows:
                 tail = StreamTail(tail.since, rows, aside=aside.name)
         return dict.fromkeys(questions, tail)
@@ -213,13 +219,13 @@ class ExactlyOnce(Deduplication):
         history begins. A task of a micro-batch notes the latter before it stores anything.
         """
         for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
-            stream = believed(js, stream, trust)
-            if is_intact(js, mark.end, stream):
+            stream = wait_until_believed(js, stream, trust)
+            if may_be_intact(js, mark.end, stream):
                 return stream, mark
         # A note of an older version lacks the time of the last message; the time of the note replaces it.
         before = mark.time - (SKEW if js.connection.info.cluster else 0)
         end = mark.end if mark.end.time is not None else mark.end._replace(time=before)
-        since = max(0, min(first_new(js, end, stream), end.last) - 1)
+        since = max(0, min(find_first_new(js, end, stream), end.last) - 1)
         if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost
             lost = conditions.TARGET_LOST_MESSAGES(
                 stream=stream.name,
@@ -232,7 +238,7 @@ class ExactlyOnce(Deduplication):
             )
             logger.warning(lost.with_code)
         is_there = since >= stream.first_sequence
-        there = next_message(js, stream.name, since, (">",), with_headers=False) if is_there else None
+        there = message_from(js, stream.name, since, (">",), with_headers=False) if is_there else None
         stored = there.time if there is not None and there.sequence == since else None
         mark = replace(mark, end=Position(mark.end.created, since + 1, stored))
         if self.fence is not None:
@@ -258,7 +264,7 @@ def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:
     """
     times = (stream.last_time, mark.end.time)
     is_same = stream.last_sequence == mark.end.last and (times[0] == times[1] or not all(times))
-    return stream.last_sequence > 0 and not is_same and not has_only_skipped(mark.end, stream)
+    return stream.last_sequence > 0 and not is_same and not stored_none_since(mark.end, stream)
 
 
 def _known_of(
@@ -297,7 +303,7 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
         since = newest.mark.end.last
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
         return StreamTail(last, new=last == 0, skipped=is_gap and since == last)
-    found = stored_ids(js, stream, since, ids.query_prefix)
+    found = read_ids(js, stream, since, ids.query_prefix)
     rows = int(np.count_nonzero(flags_of(pc.starts_with(found.ids, ids.prefix))))
     # Rows of this micro-batch would come after those of the micro-batch before.
     before = pc.any(pc.starts_with(found.ids, f"{ids.query_prefix}{int(task.batch or 0) - 1}-")).as_py()
@@ -321,7 +327,7 @@ def _shows_gap(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note)
     if end.last == last:
         return (end.time or 0) == stream.last_time
     is_readable = stream.retention == LIMITS and 0 < last - end.last <= _MOST_SEARCHED
-    return is_readable and is_intact(js, end, stream)
+    return is_readable and may_be_intact(js, end, stream)
 
 
 def _is_about(note: Note, stream: StreamInfo) -> bool:
@@ -334,7 +340,7 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
     what = conditions.STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
     looked = stream.last_sequence - since
     found = f" that are not among the last {looked} messages of stream {stream.name!r}" if looked else ""
-    report_loss(
+    raise_or_log_loss(
         what,
         options.fail_on_data_loss,
         f"all rows of {task.name}{found}, so that some may be stored twice",
@@ -347,7 +353,7 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
 def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, mark: StartMark, stream: StreamInfo) -> StreamInfo:
     """Warn if a stream ends before the position where a micro-batch or this write began; return its state."""
     if mark.end.last > stream.last_sequence:
-        stream = believed(js, stream, Trust.BEYOND_DOUBT)
+        stream = wait_until_believed(js, stream, Trust.BEYOND_DOUBT)
     if mark.end.last > stream.last_sequence:
         lost = conditions.TARGET_LOST_END(
             stream=stream.name,
@@ -362,4 +368,4 @@ def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, mark: StartM
 
 
 def _stored_at(end: Position) -> str:
-    return f" (stored at {text_of(end.time)})" if end.time else ""
+    return f" (stored at {format_time(end.time)})" if end.time else ""

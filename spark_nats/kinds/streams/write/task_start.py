@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.messages import Decision, Question, lacking
+from spark_nats.jetstream.messages import Decision, Question, ask_in_decision
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write import conditions
@@ -109,7 +109,7 @@ def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]
         older = f"the last micro-batch that it knows is {last}"
     elif last >= batch - 1 and known.earlier_in_run and not task.attempt:
         return Start()
-    tail = yield from lacking(TAIL)
+    tail = yield from ask_in_decision(TAIL)
     if older and known.noted <= own and tail.skipped:
         return Start(warning=conditions.BATCHES_SKIPPED(task=task.name, batch=last, stream=stream.name))
     if not older and tail.rows:

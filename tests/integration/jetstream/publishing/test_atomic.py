@@ -566,7 +566,7 @@ def test_a_batch_whose_ids_are_not_committed_yet_does_not_count_as_stored(
 ) -> None:
     """As where an earlier attempt has sent it to a leader that has lost its followers."""
     refused: list[Verdict] = []
-    exchange = batches.BatchPublisher._exchange
+    exchange = batches.BatchPublisher._send_and_await
 
     def noted(publisher: batches.BatchPublisher, *arguments: Any) -> Any:
         answer = exchange(publisher, *arguments)

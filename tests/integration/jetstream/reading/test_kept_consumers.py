@@ -451,7 +451,7 @@ def test_a_task_that_takes_no_more_rows_closes_what_it_reads_before_its_connecti
     nats_py.create_stream(unique)
     fill(nats_py, unique, 20_000)
     was_closed: list[bool] = []
-    finish = PullConsumer.finish
+    finish = PullConsumer.close_or_keep
 
     def noted(consumer: PullConsumer) -> None:
         was_closed.append(consumer._js.connection.closed)

@@ -313,7 +313,7 @@ def test_the_keys_that_a_consumer_has_to_deliver_count_only_if_none_was_written_
     bucket(nats_py, unique, history=2)
     keys = [f"k{i}" for i in range(50)]
     nats_py.put(unique, dict.fromkeys(keys, b"0"))
-    create, created = entries.create_consumer, []
+    create, created = entries.create_ephemeral, []
 
     def written_meanwhile(*args: Any, **options: Any) -> ConsumerInfo:
         made = create(*args, **options)

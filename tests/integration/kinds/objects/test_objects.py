@@ -32,7 +32,7 @@ from spark_nats.errors import DataLossError, NatsError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.jetstream.reading.judging import fail_on_loss
+from spark_nats.jetstream.reading.judging import raise_data_loss
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.kinds.objects import OBJECT_SCHEMA
 from spark_nats.kinds.objects.store import StoredObject, describe_objects, read_content
@@ -348,13 +348,13 @@ def test_an_object_that_is_replaced_just_before_its_content_is_read_is_read_agai
     with borrow(source(nats_server, objectStore=unique)._settings.connection) as connection:
         js = JetStream(connection)
         (found,) = describe_objects(js, unique, [subject_of(unique, "a")])
-        read_again = read_content(js, found, replace, fail_on_loss)
+        read_again = read_content(js, found, replace, raise_data_loss)
         assert read_again is not None
         assert read_again[1] == b"3" * 4000
         assert read_again[0].info.size == 4000
         with pytest.raises(NatsError, match="object 'a' .* was replaced 10 times while it was read"):
-            read_content(js, found, lambda _: left.append(7) or replace(found), fail_on_loss)  # type: ignore[func-returns-value]
-        assert read_content(js, found, lambda _: nats_py.run(store.delete("a")), fail_on_loss) is None
+            read_content(js, found, lambda _: left.append(7) or replace(found), raise_data_loss)  # type: ignore[func-returns-value]
+        assert read_content(js, found, lambda _: nats_py.run(store.delete("a")), raise_data_loss) is None
 
 
 def test_an_object_that_is_deleted_after_the_plan_is_left_out(

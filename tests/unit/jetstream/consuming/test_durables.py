@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_nats.protocol.consumers import consumer_in
+from spark_nats.protocol.consumers import parse_consumer
 
 
 def answer(**other: Any) -> dict[str, Any]:
@@ -16,10 +16,10 @@ def answer(**other: Any) -> dict[str, Any]:
 
 
 def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
-    info = consumer_in(answer(cluster={"leader": "n1"}), "S", "d")
+    info = parse_consumer(answer(cluster={"leader": "n1"}), "S", "d")
     assert (info.begins, info.deliveries, info.after_floor, info.pending, info.leader) == (8, 3, 6, 2, "n1")
     assert (info.metadata, info.filters, info.max_batch) == ({"a": "b"}, ("x",), None)
-    several = consumer_in(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "S", "d")
+    several = parse_consumer(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "S", "d")
     assert (several.metadata, several.filters, several.max_batch) == ({}, ("x", "y"), 7)
 
 
@@ -38,4 +38,4 @@ def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
 )
 def test_an_answer_that_does_not_tell_a_consumers_state_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"its|it is|is not|does not"):
-        consumer_in(answer(**wrong), "S", "d")
+        parse_consumer(answer(**wrong), "S", "d")

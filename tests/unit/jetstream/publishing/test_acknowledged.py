@@ -22,7 +22,7 @@ def note(acknowledged: Acknowledged, sequences: list[int], now: float) -> None:
         return Rows(np.array([message]), pa.array(["S.x"]), text, None, None)
 
     said = answers(*(b'{"stream":"S","seq":%d}' % sequence for sequence in sequences))
-    acknowledged.note(Stored(np.arange(len(sequences)), said, True), row, False, now)
+    acknowledged.note_and_find_duplicates(Stored(np.arange(len(sequences)), said, True), row, False, now)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_is_lost_between_two_sequences_is_neither_more_nor_less_than_is_sai
         there, end = there + sequences, sequences[-1]
     first = data.draw(st.integers(0, end + 1))
     last = data.draw(st.integers(first, end + 1))
-    least, most = acknowledged.lost(first, last, len(there))
+    least, most = acknowledged.count_lost(first, last, len(there))
     assert least <= sum(first <= sequence <= last for sequence in there) <= most
 
 
@@ -69,7 +69,9 @@ def test_a_pause_keeps_one_message_id_and_not_its_batch() -> None:
     batch = Rows(np.arange(10_000), pa.array(["S.x"] * 10_000), ids, None, ids)
     acknowledged = Acknowledged(PublishAcks("S"), 0)
     said = answers(b'{"stream":"S","seq":1}')
-    acknowledged.note(Stored(np.array([7]), said, True), lambda i: batch.take(slice(i, i + 1)), False, 1.0)
+    acknowledged.note_and_find_duplicates(
+        Stored(np.array([7]), said, True), lambda i: batch.take(slice(i, i + 1)), False, 1.0
+    )
     (row,) = acknowledged.last_rows()
     assert row.ids is not None
     assert row.ids.to_pylist() == [ids[7].as_py()]

@@ -59,7 +59,7 @@ def publishing(
         scripted_server(answering(answer)) as url,
         leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
     ):
-        initial = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+        initial = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
         yield BatchPublisher(JetStreamLease(lease, api_prefix), initial, ack_timeout, exact=exact)
 
 

@@ -49,12 +49,12 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
     fates: dict[int, str] = {}
     for _ in range(data.draw(st.integers(1, 5))):
         count = data.draw(st.integers(1, 8))
-        subjects += flight.send(rows(count, len(subjects)), 1.0).to_pylist()
+        subjects += flight.note_sent(rows(count, len(subjects)), 1.0).to_pylist()
         due = next((row for row in range(len(subjects)) if row not in fates), 0)
         anything = st.lists(st.integers(0, len(subjects) - 1), min_size=1, max_size=12)
         come = data.draw(anything | st.integers(due + 1, len(subjects)).map(lambda end, due=due: [*range(due, end)]))
         refused = data.draw(st.lists(st.booleans(), min_size=len(come), max_size=len(come)))
-        told = flight.receive(answers([subjects[i] for i in come], refused), 2.0)
+        told = flight.note_answers(answers([subjects[i] for i in come], refused), 2.0)
         news = {}
         for row, is_refused in zip(come, refused, strict=True):
             if row not in fates:
@@ -62,7 +62,7 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
         stored = [] if told is None else [flight.row(message).numbers[0] for message in told.messages.tolist()]
         assert sorted(stored) == sorted(row for row, fate in news.items() if fate == "stored")
     left = [row for row in range(len(subjects)) if fates.get(row) != "stored"]
-    assert numbers_of(flight.rest()) == left
+    assert numbers_of(flight.unstored_rows()) == left
     assert flight.unstored == len(left)
     assert flight.in_flight == len(subjects) - len(fates)
     assert {each.row for each in flight.refused.values()} == {r for r, fate in fates.items() if fate == "refused"}
@@ -73,42 +73,42 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
 
 def test_answers_to_what_was_sent_before_say_nothing() -> None:
     before = flight_of()
-    old = before.send(rows(10), 1.0).to_pylist()
+    old = before.note_sent(rows(10), 1.0).to_pylist()
     flight = flight_of(before.end)
-    new = flight.send(rows(10), 1.0).to_pylist()
+    new = flight.note_sent(rows(10), 1.0).to_pylist()
     assert not set(old) & set(new)
-    assert flight.receive(answers(old), 2.0) is None
+    assert flight.note_answers(answers(old), 2.0) is None
     assert flight.in_flight == 10
-    flight.receive(answers(new), 2.0)
+    flight.note_answers(answers(new), 2.0)
     assert flight.unstored == 0
 
 
 @pytest.mark.parametrize("subject", ["i.x", "i.-1", "i.", "i.999999"])
 def test_an_answer_to_nothing_that_was_sent_is_an_error(subject: str) -> None:
     flight = flight_of()
-    flight.send(rows(3), 1.0)
+    flight.note_sent(rows(3), 1.0)
     with pytest.raises(PublishError, match="belongs to none of the rows that were sent"):
-        flight.receive(answers([subject]), 2.0)
+        flight.note_answers(answers([subject]), 2.0)
 
 
 def test_rows_without_ids_can_be_repeated_only_while_it_is_known_of_all_what_became_of_them() -> None:
     flight = flight_of()
-    subjects = flight.send(rows(3, with_ids=False), 1.0).to_pylist()
+    subjects = flight.note_sent(rows(3, with_ids=False), 1.0).to_pylist()
     assert not flight.can_repeat
-    flight.receive(answers(subjects, [False, True, False]), 2.0)
+    flight.note_answers(answers(subjects, [False, True, False]), 2.0)
     assert flight.can_repeat
-    (left,) = flight.rest()
+    (left,) = flight.unstored_rows()
     assert (left.numbers.tolist(), left.again) == ([1], False)
 
 
 def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_not() -> None:
     flight = flight_of()
     given = rows(4)._replace(headers=pa.array([b"h0", b"h1", b"h2", b"h3"]))
-    subjects = flight.send(given, 1.0).to_pylist()
-    flight.receive(answers(subjects, [False, True, True, True]), 2.0)
-    flight.resolve(1, b"other")
-    flight.resolve(2, None)
-    (left,) = flight.rest()
+    subjects = flight.note_sent(given, 1.0).to_pylist()
+    flight.note_answers(answers(subjects, [False, True, True, True]), 2.0)
+    flight.resend_or_drop_refused(1, b"other")
+    flight.resend_or_drop_refused(2, None)
+    (left,) = flight.unstored_rows()
     assert left.numbers.tolist() == [1, 3]
     assert left.headers.to_pylist() == [b"other", b"h3"]
     assert flight.refused[1].verdict is Verdict.RESOLVED
@@ -124,7 +124,7 @@ def test_of_two_streams_in_two_domains_one_stores_what_it_acknowledges(data: st.
     """Either answers each message once; only acknowledgements say who."""
     flight = Flight("i", 0, PublishAcks("S", "hub"), 0.0, Elsewhere(possible=True))
     count = data.draw(st.integers(1, 6))
-    subjects = flight.send(rows(count), 1.0).to_pylist()
+    subjects = flight.note_sent(rows(count), 1.0).to_pylist()
     stores = {name: data.draw(st.lists(st.booleans(), min_size=count, max_size=count)) for name in ("hub", "leaf")}
     due = data.draw(st.permutations([(name, i) for name in stores for i in range(count)]))
     found: list[int] = []
@@ -136,9 +136,9 @@ def test_of_two_streams_in_two_domains_one_stores_what_it_acknowledges(data: st.
             else said(subjects[i], TOO_MANY)
             for name, i in come
         )
-        if (stored := flight.receive(Decoder().feed(wire).messages, 2.0)) is not None:
+        if (stored := flight.note_answers(Decoder().feed(wire).messages, 2.0)) is not None:
             found += [int(flight.row(message).numbers[0]) for message in stored.messages.tolist()]
     assert sorted(found) == [i for i in range(count) if stores["hub"][i]]
     assert sorted(each.row for each in flight.refused.values()) == [i for i in range(count) if not stores["hub"][i]]
     assert flight.in_flight == 0
-    assert not flight.contested
+    assert not flight.is_refusal_unconfirmed

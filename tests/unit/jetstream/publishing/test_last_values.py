@@ -22,12 +22,12 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, flight, recovery
-from spark_nats.jetstream.publishing.flight import Rows, replaced
-from spark_nats.jetstream.publishing.recovery import Behind, with_other_ids
+from spark_nats.jetstream.publishing.flight import Rows, are_replaced
+from spark_nats.jetstream.publishing.recovery import Overtaken, with_other_ids
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
-from spark_nats.protocol.headers import MSG_ID, header_values, parse_block, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, first_header_values, parse_block, wrap_lines
 from tests.connections import options_for, publisher_for
 from tests.scripted_server import Peer, api_answer, scripted_server
 
@@ -160,7 +160,7 @@ def publishing(stream: LastValues, is_bucket: bool, id_prefix: str | None = None
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), AT_ONCE, "the test") as lease:
-            began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+            began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
             resolve = (lambda _js, _conflict: None) if is_bucket else None
             settling = {"lease": lease, "resolve": resolve, "id_prefix": id_prefix}
             yield publisher_for(lease.connection, began, None, 60.0, **settling)
@@ -170,7 +170,7 @@ def give(publisher: Publisher, subjects: list[int]) -> None:
     payloads = pa.array([f"{PREFIX}{i}" for i in range(len(subjects))])
     headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
     publisher.publish(pa.array([f"S.{each}" for each in subjects]), payloads, headers, None, payloads)
-    publisher.drain()
+    publisher.wait_for_rows()
 
 
 def ends_in_doubt(publisher: Publisher, subjects: list[int]) -> bool:
@@ -223,7 +223,7 @@ def test_the_last_row_of_each_subject_is_its_last_value(
         if ends_in_doubt(publisher, subjects):
             assert (forgets, is_bucket) == (True, False)
         else:
-            assert publisher.confirmed == len(subjects)
+            assert publisher.stored == len(subjects)
             assert stream.values == last_rows(subjects)
     assert max(stream.stored.values()) == 1 or (forgets and is_bucket)
 
@@ -255,7 +255,7 @@ def test_a_row_is_replaced_by_a_later_one_of_its_subject_that_is_stored(rows: li
         if is_stored:
             last[subject] = i
     expected = [not is_stored and i < last[subject] for i, (subject, is_stored) in enumerate(rows)]
-    assert replaced(subjects, stored).tolist() == expected
+    assert are_replaced(subjects, stored).tolist() == expected
 
 
 def test_rows_get_other_ids_however_the_header_is_written() -> None:
@@ -263,7 +263,7 @@ def test_rows_get_other_ids_however_the_header_is_written() -> None:
     texts = pa.array(["x", "y"])
     rows = with_other_ids(Rows(np.arange(2), texts, texts, blocks, texts, since=1.0, after=2, again=True))
     assert rows.ids is not None
-    found = header_values(rows.headers, MSG_ID).cast(pa.string())
+    found = first_header_values(rows.headers, MSG_ID).cast(pa.string())
     assert found == rows.ids
     assert [each.rpartition("-")[2] for each in rows.ids.to_pylist()] == ["x", "y"]
     assert len(set(rows.ids.to_pylist())) == 2
@@ -299,20 +299,20 @@ def test_a_row_that_somebody_else_may_have_replaced_is_in_doubt_and_not_sent_aga
 
 
 def test_what_a_stream_had_before_it_stored_anything_is_in_order() -> None:
-    behind = Behind(is_replay=False)
+    behind = Overtaken(is_replay=False)
     assert not behind.counts(np.array([True, True]), is_mixed=False)
     assert not behind.counts(np.array([False]), is_mixed=False)
     assert behind.counts(np.array([True]), is_mixed=False)
 
 
 def test_a_cluster_says_what_it_had_before_it_says_what_it_has_stored_earlier() -> None:
-    behind = Behind(is_replay=False)
+    behind = Overtaken(is_replay=False)
     texts = pa.array(["S.a", "S.b"])
     for number, had, sequence in ((2, True, 1), (0, False, 3)):
         answers = np.array([had, had])
         assert behind.counts(answers, is_mixed=True)
         rows = Rows(np.arange(number, number + 2), texts, texts, None, texts)
         behind.note(rows, answers, np.array([sequence, sequence + 1]))
-    taken = behind.take()
+    taken = behind.take_and_clear()
     assert taken is not None
     assert (taken[0].numbers.tolist(), taken[1].tolist()) == ([2, 3], [1, 2])

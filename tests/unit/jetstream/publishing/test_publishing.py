@@ -28,7 +28,7 @@ from spark_nats.jetstream.publishing import decide, flight, recovery
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
-from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.protocol.documents import format_time, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
 from tests.scripted_server import INFO, Peer, api_answer, scripted_server
@@ -136,7 +136,7 @@ class Stream:
         cluster = {"leader": self.leader}
         if self.led_at is not None:
             led = round((clock.monotonic() - self.led_at) * 1e9)
-            cluster["leader_since"] = text_of(time_at(described, "ts") - led)
+            cluster["leader_since"] = format_time(time_at(described, "ts") - led)
         return api_answer("STREAM.INFO", described | ({"cluster": cluster} if self.leader else {}))
 
     def _message(self, sequence: int) -> bytes:
@@ -214,7 +214,7 @@ def publishing(
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
-            began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+            began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
             yield publisher_for(lease.connection, began, max_in_flight, ack_timeout, lease=lease, **settling)
 
 
@@ -223,7 +223,7 @@ def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0)
         payloads = pa.array([str(i) for i in range(start, min(start + 500, first + rows))])
         headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * len(payloads)), payloads, *((headers, None, payloads) if with_ids else ()))
-    publisher.drain()
+    publisher.wait_for_rows()
 
 
 @settings(max_examples=8)
@@ -240,7 +240,7 @@ def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates, max_in_f
     stream = Stream(fates)
     with publishing(stream, max_in_flight=max_in_flight) as publisher:
         give(publisher, rows)
-        assert publisher.confirmed == rows
+        assert publisher.stored == rows
         assert publisher.duplicates == 0
     assert Counter(stream.stored) == Counter(map(str, range(rows)))
 
@@ -251,8 +251,8 @@ def test_a_row_that_was_acknowledged_behind_a_refused_one_is_not_taken_for_lost(
     with publishing(stream) as publisher:
         give(publisher, 200)
         give(publisher, 200, first=200)
-        publisher.verify()
-        assert publisher.confirmed == 400
+        publisher.check_nothing_lost()
+        assert publisher.stored == 400
     assert Counter(stream.stored) == Counter(map(str, range(400)))
 
 
@@ -260,7 +260,7 @@ def test_rows_that_wait_are_not_stored_again_if_another_attempt_has_stored_them_
     stream = SharedStream([str(i) for i in range(0, 1000, 2)])
     with publishing(stream, ack_timeout=20.0, exact=True) as publisher:
         give(publisher, 1000)
-        assert publisher.confirmed == 1000
+        assert publisher.stored == 1000
     assert Counter(stream.stored) == Counter(map(str, range(1000)))
 
 
@@ -275,8 +275,8 @@ def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_droppe
     headers = wrap_lines(pa.array([""] * len(rows)), [(MSG_ID, rows)])
     with publishing(stream) as publisher:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows, headers, None, rows)  # all are under way at once
-        publisher.drain()
-        assert publisher.confirmed == len(rows)
+        publisher.wait_for_rows()
+        assert publisher.stored == len(rows)
     assert Counter(stream.stored) == Counter(rows.to_pylist())
 
 
@@ -284,7 +284,7 @@ def test_tens_of_thousands_of_rows_are_not_dropped_unseen() -> None:
     stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, 32_768)])
     with publishing(stream, max_in_flight=100_000) as publisher:
         give(publisher, 78_000)
-        assert publisher.confirmed == 78_000
+        assert publisher.stored == 78_000
     assert Counter(stream.stored) == Counter(map(str, range(78_000)))
 
 
@@ -296,8 +296,8 @@ def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> Non
         payloads = pa.array([str(i // 2) for i in range(rows)])
         headers = wrap_lines(pa.array([""] * rows), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * rows), payloads, headers, None, payloads)
-        publisher.drain()
-        assert publisher.confirmed == rows
+        publisher.wait_for_rows()
+        assert publisher.stored == rows
     assert sorted(map(int, stream.stored)) == list(range((rows + 1) // 2))
 
 
@@ -307,7 +307,7 @@ def test_rows_that_the_stream_had_before_are_counted_though_the_connection_is_cu
     stream = Stream([], known=2000, cut_after=cut_after)
     with publishing(stream) as publisher:
         give(publisher, 2000)
-        assert publisher.confirmed == 2000
+        assert publisher.stored == 2000
         assert publisher.duplicates >= cut_after
     assert len(stream.stored) == 2000
 
@@ -320,7 +320,7 @@ def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good() -> None:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows)
         assert stream.left.wait(60)
         give(publisher, 10, with_ids=False, first=10)
-        assert publisher.confirmed == 20
+        assert publisher.stored == 20
     assert stream.stored == [str(i) for i in range(20)]
 
 
@@ -329,7 +329,7 @@ def test_rows_that_are_answered_twice_are_counted_once(with_ids: bool) -> None:
     stream = Stream([(Fate.STORED, 20), (Fate.TWICE, 300)])
     with publishing(stream) as publisher:
         give(publisher, 1000, with_ids)
-        assert publisher.confirmed == 1000
+        assert publisher.stored == 1000
         assert publisher.duplicates == 0
     assert Counter(stream.stored) == Counter(map(str, range(1000)))
 
@@ -348,8 +348,8 @@ def test_rows_without_ids_that_are_refused_for_now_are_stored_once() -> None:
     rows = pa.array([str(i) for i in range(3000)])
     with publishing(stream) as publisher:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows)
-        publisher.drain()
-        assert publisher.confirmed == 3000
+        publisher.wait_for_rows()
+        assert publisher.stored == 3000
     assert Counter(stream.stored) == Counter(rows.to_pylist())
 
 
@@ -429,10 +429,10 @@ def test_rows_that_are_lost_behind_the_last_acknowledgement_are_noticed_at_the_e
     stream = Stream([])
     with publishing(stream) as publisher:
         give(publisher, 1000)
-        publisher.verify()
+        publisher.check_nothing_lost()
         stream.lose(990)
         with pytest.raises(PublishError, match="has lost 10 rows .* ended at sequence 1000, and now ends at 990"):
-            publisher.verify()
+            publisher.check_nothing_lost()
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
@@ -442,11 +442,11 @@ def test_another_leader_is_asked_for_the_message_that_was_acknowledged_last(with
     with publishing(stream) as publisher:
         give(publisher, 1000, with_ids)
         stream.leader = "n2"
-        publisher.verify()  # which has it
+        publisher.check_nothing_lost()  # which has it
         stream.leader = "n3"
         stream.lose(400, others=700)
         with pytest.raises(PublishError, match="lost at most 1000 rows .* 1000, and now has another message there"):
-            publisher.verify()
+            publisher.check_nothing_lost()
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
@@ -457,11 +457,11 @@ def test_a_lost_end_is_noticed_by_the_row_that_was_there_though_others_were_refu
     with publishing(stream) as publisher:
         give(publisher, 40, with_ids)
         stream.leader = "n2"
-        publisher.verify()  # which has it
+        publisher.check_nothing_lost()  # which has it
         stream.leader = "n3"
         stream.lose(30, others=100)
         with pytest.raises(PublishError, match="has lost 10 rows .* ended at sequence 40, and now has other"):
-            publisher.verify()
+            publisher.check_nothing_lost()
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
@@ -481,10 +481,10 @@ def test_a_lost_end_is_noticed_though_others_have_filled_it_before_the_next_row(
         give(publisher, 40, with_ids, first=20)
         stream.leader, stream.led_at = "n2", led
         if not others:
-            publisher.verify()
+            publisher.check_nothing_lost()
             return
         with pytest.raises(PublishError) as raised:
-            publisher.verify()
+            publisher.check_nothing_lost()
     said = str(raised.value)
     assert "lost 10 rows that it had acknowledged to this task: it ended at sequence 20, and now has other" in said
     assert "messages from sequence 11 on" in said
@@ -511,5 +511,5 @@ def test_a_stream_to_which_others_write_too_raises_no_alarm(parts: list[int], ot
         for part, other in zip(parts, others, strict=False):
             give(publisher, part)
             stream.stored += [f"another's {i}" for i in range(other)]
-        publisher.verify()
-        assert publisher.confirmed == sum(parts)
+        publisher.check_nothing_lost()
+        assert publisher.stored == sum(parts)

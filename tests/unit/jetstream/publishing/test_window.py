@@ -23,10 +23,10 @@ def test_the_window_stays_within_its_bounds(most: int, events: list[tuple[str, i
         if event == "stored":
             window.grow(count)
         else:
-            pause = window.on_throttled(count) if event == "too many" else window.on_unavailable()
+            pause = window.shrink_and_choose_pause(count) if event == "too many" else window.minimize_and_choose_pause()
             assert 0 <= pause <= MAX_ABSENCE
         assert min(MIN_SIZE, most) <= window.size <= most
-        assert 1 <= window.part <= window.size
+        assert 1 <= window.part_size <= window.size
 
 
 @given(st.integers(0, 2000))
@@ -34,7 +34,7 @@ def test_it_doubles_while_the_server_takes_all_and_grows_slowly_once_it_has_not(
     window = Window(32_767)
     window.grow(stored)
     assert window.size == FIRST + stored
-    window.on_throttled(FIRST)
+    window.shrink_and_choose_pause(FIRST)
     size = window.size
     assert size == FIRST // 2
     window.grow(stored)
@@ -44,8 +44,8 @@ def test_it_doubles_while_the_server_takes_all_and_grows_slowly_once_it_has_not(
 def test_pauses_double_until_a_row_is_stored() -> None:
     window = Window(100)
     assert window.absence.is_new
-    pauses = [window.on_unavailable() for _ in range(5)]
+    pauses = [window.minimize_and_choose_pause() for _ in range(5)]
     assert pauses == [0.25, 0.5, 1.0, 2.0, 2.0]
     assert not window.absence.is_new
     window.grow(1)
-    assert window.on_unavailable() == 0.25
+    assert window.minimize_and_choose_pause() == 0.25

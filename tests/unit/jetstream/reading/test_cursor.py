@@ -133,8 +133,8 @@ def test_what_waits_keeps_its_place_when_what_lies_behind_it_is_skipped() -> Non
     cursor, _ = arrive(Cursor.of(1, 10), [1, 2])
     assert cursor.skip(8).delivered == 1
     assert cursor.deliver(3).skip(8).delivered == 8
-    assert cursor.reach(8).delivered == 1
-    assert cursor.deliver(3).reach(8).restart().received == 3
+    assert cursor.receive_until(8).delivered == 1
+    assert cursor.deliver(3).receive_until(8).restart().received == 3
 
 
 def test_a_range_is_not_cut_off_before_what_has_arrived() -> None:

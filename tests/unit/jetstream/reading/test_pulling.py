@@ -12,7 +12,7 @@ def fed(requests: PullRequests, sizes: list[int], chunks: list[int]) -> None:
     done = 0
     for length in [*chunks, len(sizes)]:
         if part := sizes[done : done + length]:
-            requests.count(np.array(part))
+            requests.subtract_delivered(np.array(part))
         done += length
 
 
@@ -21,7 +21,7 @@ def test_a_request_is_done_when_its_messages_are_used_up():
     requests.add(3, 1000)
     requests.add(5, 1000)
     assert (len(requests), requests.messages) == (2, 8)
-    requests.count(np.array([10, 10, 10, 10]))
+    requests.subtract_delivered(np.array([10, 10, 10, 10]))
     assert (len(requests), requests.messages) == (1, 4)
 
 
@@ -29,7 +29,7 @@ def test_a_message_that_does_not_fit_goes_to_the_next_request():
     requests = PullRequests()
     requests.add(10, 100)
     requests.add(10, 100)
-    requests.count(np.array([60, 60]))
+    requests.subtract_delivered(np.array([60, 60]))
     assert requests.messages == 9
 
 
@@ -37,12 +37,12 @@ def test_an_end_that_was_counted_already_ends_no_other_request():
     requests = PullRequests()
     requests.add(10, 100)
     requests.add(10, 100)
-    requests.count(np.array([60, 60]))  # the first one has no room for the second message
-    requests.end()  # which the server now says of it
+    requests.subtract_delivered(np.array([60, 60]))  # the first one has no room for the second message
+    requests.note_end()  # which the server now says of it
     assert len(requests) == 1
-    requests.end()  # and this of the second, whose time is over
+    requests.note_end()  # and this of the second, whose time is over
     assert len(requests) == 0
-    requests.end()
+    requests.note_end()
     assert len(requests) == 0
 
 
@@ -50,9 +50,9 @@ def test_a_request_of_which_every_byte_was_used_ends_without_a_word():
     requests = PullRequests()
     requests.add(10, 100)
     requests.add(10, 100)
-    requests.count(np.array([50, 50]))
+    requests.subtract_delivered(np.array([50, 50]))
     assert len(requests) == 1
-    requests.end()
+    requests.note_end()
     assert len(requests) == 0
 
 
@@ -60,9 +60,9 @@ def test_a_request_without_a_limit_of_bytes_ends_without_a_word():
     requests = PullRequests()
     requests.add(2, None)
     requests.add(5, None)
-    requests.count(np.array([50, 50, 50]))
+    requests.subtract_delivered(np.array([50, 50, 50]))
     assert (len(requests), requests.messages) == (1, 4)
-    requests.end()  # of the second one, whose time is over
+    requests.note_end()  # of the second one, whose time is over
     assert len(requests) == 0
 
 

@@ -16,8 +16,8 @@ from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls, ranges
 from spark_nats.jetstream.reading.delivering import Restart
-from spark_nats.jetstream.reading.direct import ask_together
-from spark_nats.jetstream.reading.stored import kept_until
+from spark_nats.jetstream.reading.direct import request_ranges_together
+from spark_nats.jetstream.reading.stored import last_kept
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from tests.connections import options_for, patience, retries_for
@@ -250,7 +250,7 @@ def test_a_server_that_shuts_down_slowly_is_left_without_a_failure(
     with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
         reader = RangeReader(Range("S", None, 1, 101), retries=lease.retries)
         first = lease.connection
-        for _, deliveries in lease.read(lambda connection: reader.read(JetStream(connection))):
+        for _, deliveries in lease.read_with_retries(lambda connection: reader.read(JetStream(connection))):
             sequences = deliveries.stream_sequences().tolist()
             if lease.connection is first:  # two requests, and two that were sent before it was heard
                 assert len(found) + len(sequences) <= 40
@@ -317,8 +317,8 @@ def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_ol
     with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
         info = stream_info(js, "S")
-        assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
-        assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
+        assert last_kept(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
+        assert last_kept(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
 
 
 # The first messages of a range
@@ -459,4 +459,4 @@ def test_a_server_that_refuses_without_end_is_not_asked_for_several_ranges_for_e
                     peer.send(b"-ERR 'Permissions Violation for Publish to \"$JS.API.DIRECT.GET.S\"'\r\n")
 
     with scripted_server(Refusing({1: A}).serve) as url, connect(options_for(url)) as connection:
-        assert ask_together(JetStream(connection), [("S", 1, 2), ("S", 2, 3)]) == []
+        assert request_ranges_together(JetStream(connection), [("S", 1, 2), ("S", 2, 3)]) == []

@@ -86,7 +86,7 @@ def test_a_range_is_asked_twice_for_each_chunk(
 
 
 NEW = Cursor.of(1, 9)
-ARRIVED, ALL_ARRIVED = NEW.reach(5), NEW.reach(9)
+ARRIVED, ALL_ARRIVED = NEW.receive_until(5), NEW.receive_until(9)
 HANDED_ON, DONE = ARRIVED.deliver(5), ALL_ARRIVED.deliver(9)
 UNJUDGED = NEW.skip(9)
 

@@ -551,7 +551,7 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)
                 raise Restart("the consumer was deleted")
-            return super().receive(js, cursor, arrived)
+            return super().interpret_arrived(js, cursor, arrived)
 
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 10)

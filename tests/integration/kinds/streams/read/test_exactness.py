@@ -22,7 +22,7 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.consumers import make_consumer
+from spark_nats.jetstream.consuming.consumers import create_making_room
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
@@ -200,7 +200,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             publisher = publisher_for(connection, unique, 256, 60.0)
             while not ended.wait(0.02):
                 publisher.publish(pa.array([f"{unique}.x"] * 500), pa.array([b"x" * 100] * 500))
-                publisher.drain()
+                publisher.wait_for_rows()
 
     restarts: list[bool] = []
 
@@ -214,7 +214,9 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
         with leased(options, retries_for(wait=0.1), "reading") as lease:
 
             def last() -> int:
-                return lease.ask(lambda connection: stream_info(JetStream(connection), unique)).last_sequence
+                return lease.ask_with_retries(
+                    lambda connection: stream_info(JetStream(connection), unique)
+                ).last_sequence
 
             def read(start: int, end: int) -> int:
                 """Read as a task does, which goes elsewhere when its server has lost sight of the others."""
@@ -224,7 +226,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
                         for messages, _ in reader.read(JetStream(lease.connection)):
                             count += len(messages)
                     except NatsError as error:
-                        lease.renew(error)
+                        lease.reconnect_or_raise(error)
                 return count
 
             wait_until(lambda: failures or last() > 5000)
@@ -394,7 +396,7 @@ def publishing_fast(server: Server, stream: str) -> Iterator[list[int]]:
 
         def publish() -> None:
             publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
-            publisher.drain()
+            publisher.wait_for_rows()
             count[0] += 500
 
         with repeating(publish, pause=0.0):
@@ -410,7 +412,7 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     nats_py.store_empty(unique, 2000)
 
     def made_in_time(*arguments: Any) -> ConsumerInfo:
-        made = make_consumer(*arguments)
+        made = create_making_room(*arguments)
         nats_py.store_empty(unique, 500)
         return made
 

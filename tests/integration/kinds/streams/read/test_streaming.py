@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.protocol.documents import format_time, time_at
 from tests.integration.support import (
     MESSAGE,
     Query,
@@ -179,7 +179,7 @@ def test_progress_shows_how_far_behind_the_query_is(
         if since is None:
             return {unique: {"created": created, "next": sequence}}
         stored = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": sequence - 1})["message"]["time"]
-        timestamp = text_of(time_at({"time": stored}, "time"))
+        timestamp = format_time(time_at({"time": stored}, "time"))
         where = {"created": created, "next": sequence, "timestamp": timestamp, "since": since, "first": since}
         return {unique: where | ({} if since == 1 else {"before": ANY})}
 

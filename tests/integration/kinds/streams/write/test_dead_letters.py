@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.keyvalue import make_bucket
+from spark_nats.jetstream.keyvalue import create_bucket_if_missing
 from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
@@ -40,7 +40,7 @@ FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the
 def state_bucket(nats_server: Server) -> None:
     """Make the bucket that the driver would make."""
     with connect(options_for(nats_server.url)) as connection:
-        make_bucket(JetStream(connection), "SPARK_NATS")
+        create_bucket_if_missing(JetStream(connection), "SPARK_NATS")
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_payload_of_more_than_a_stream_can_store_makes_one_row_bad_and_is_cut(
 ) -> None:
     server = server_factory("max_payload: 60MB\nmax_pending: 120MB")
     with connect(options_for(server.url)) as connection:
-        make_bucket(JetStream(connection), "SPARK_NATS")
+        create_bucket_if_missing(JetStream(connection), "SPARK_NATS")
     with NatsPy(server.url) as nats_py:
         nats_py.create_stream("ORDERS")
         nats_py.create_stream("BAD", ["bad.>"])

@@ -22,7 +22,7 @@ from spark_nats.kinds.streams.write.notes import mark_now
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
-from spark_nats.protocol.documents import nanoseconds_of
+from spark_nats.protocol.documents import parse_time
 from tests.chaos.proxy import Proxy
 from tests.connections import write_options
 from tests.integration.support import run_task, table
@@ -133,13 +133,13 @@ def test_a_replay_into_a_drained_work_queue_ends_when_its_rows_come_so_late_that
     options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
     prepare(options, streaming=True, columns=ROWS.schema.names)
     write_partition(options, task, iter(ROWS.to_batches(50)))
-    noted = nanoseconds_of(client.stream_info("S")["ts"]) or 0
+    noted = parse_time(client.stream_info("S")["ts"]) or 0
     drain(client, "S")
 
     def late() -> Iterator[pa.RecordBatch]:
         first, second = ROWS.to_batches(50)
         yield first
-        wait_until(lambda: (nanoseconds_of(client.stream_info("S")["ts"]) or 0) > noted + 1_000_000_000)  # half of it
+        wait_until(lambda: (parse_time(client.stream_info("S")["ts"]) or 0) > noted + 1_000_000_000)  # half of it
         yield second
 
     with pytest.raises(DataLossError, match="workqueue retention, and cannot be read back"):

@@ -114,11 +114,11 @@ def losing(restorable: Restorable, with_ids: bool = True) -> Iterator[Any]:
     """A publisher of which 4,550 rows are acknowledged, of which the server's copy has 500."""
     with publishing(restorable.server.url, "T") as publisher:
         give(publisher, "T", range(500), with_ids)
-        publisher.drain()
+        publisher.wait_for_rows()
         restorable.snapshot()
         give(publisher, "T", range(500, 4550), with_ids)
-        publisher.drain()
-        assert publisher.confirmed == restorable.last("T") == 4550
+        publisher.wait_for_rows()
+        assert publisher.stored == restorable.last("T") == 4550
         yield publisher
 
 
@@ -168,13 +168,13 @@ def test_messages_that_go_as_streams_have_it_are_no_loss(
         with publishing(server.url, "T") as publisher:
             for start in range(0, 2000, 1000):
                 give(publisher, "T", range(start, start + 1000))
-                publisher.drain()
+                publisher.wait_for_rows()
                 if "max_age" in config:
                     wait_until(lambda: not client.held("T"), timeout=60)
                 server.kill()
                 server.start()
-            publisher.verify()
-            assert publisher.confirmed == 2000
+            publisher.check_nothing_lost()
+            assert publisher.stored == 2000
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -192,10 +192,10 @@ def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
     with contextlib.ExitStack() as stack:
         publisher = stack.enter_context(publishing(url, "T"))
         give(publisher, "T", range(500))
-        publisher.drain()
+        publisher.wait_for_rows()
         copy_store(server, store, tmp_path / "copy")
         give(publisher, "T", range(500, 1000))
-        publisher.drain()
+        publisher.wait_for_rows()
         if lost:
             stack.enter_context(pytest.raises(PublishError, match="has lost 500 rows .* and now ends at 500"))
             put_back(server, store, tmp_path / "copy")
@@ -203,9 +203,9 @@ def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
             server.kill()
             server.start()
         give(publisher, "T", range(1000, 1500))
-        publisher.drain()
-        publisher.verify()
-        assert publisher.confirmed == 1500
+        publisher.wait_for_rows()
+        publisher.check_nothing_lost()
+        assert publisher.stored == 1500
 
 
 @pytest.mark.promise("durability#task-that-writes")
@@ -248,14 +248,14 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
         older, other = cluster.servers[:2], cluster.servers[2]
         with pytest.raises(PublishError) as raised, publishing(cluster.urls, "T") as publisher:
             give(publisher, "T", range(500))
-            publisher.drain()
+            publisher.wait_for_rows()
             wait_until(lambda: is_whole(client, "T"))
             for i, server in enumerate(older):
                 copy_store(server, tmp_path / f"store{i}", tmp_path / f"copy{i}")
                 wait_until(lambda: is_whole(client, "T"))
             give(publisher, "T", range(500, 4550))
-            publisher.drain()
-            assert publisher.confirmed == 4550
+            publisher.wait_for_rows()
+            assert publisher.stored == 4550
             for server in cluster.servers:
                 server.kill()
             for i in range(2):
@@ -266,8 +266,8 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
             wait_until(lambda: has_leader(client, "T"))
             other.start()
             give(publisher, "T", range(4550, 6000))
-            publisher.drain()
-            publisher.verify()
+            publisher.wait_for_rows()
+            publisher.check_nothing_lost()
         assert "stream 'T' has lost 4050 rows that it had acknowledged to this task: it ended at" in str(raised.value)
 
 

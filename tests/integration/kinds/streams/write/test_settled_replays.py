@@ -28,7 +28,7 @@ from spark_nats.errors import (
     PublishError,
 )
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.keyvalue import Bucket, make_bucket
+from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes, replay
@@ -37,7 +37,7 @@ from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
-from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.protocol.documents import format_time, time_at
 from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.scripted_server import INFO, Peer, scripted_server
@@ -52,7 +52,7 @@ FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the
 def state_bucket(nats_server: Server) -> None:
     """Make the bucket that the driver would make."""
     with connect(options_for(nats_server.url)) as connection:
-        make_bucket(JetStream(connection), "SPARK_NATS")
+        create_bucket_if_missing(JetStream(connection), "SPARK_NATS")
 
 
 class Stopped(Exception):
@@ -170,7 +170,7 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
         "created": info["created"],
         "sequence": 6,
         "time": ANY,
-        "timestamp": text_of(time_at(last, "message", "time")),
+        "timestamp": format_time(time_at(last, "message", "time")),
         "process": ANY,
         "id_lifetime_ms": 60_000,
         "noted": ANY,

@@ -15,7 +15,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.judgement import SKEW, Judgement, judge
-from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Question, Questions, StoredMessage, drive
+from spark_nats.jetstream.messages import (
+    Answers,
+    FirstSince,
+    MessageAt,
+    Question,
+    Questions,
+    StoredMessage,
+    run_decision,
+)
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
@@ -89,7 +97,7 @@ class Stream:
                     return {question: self.since(time, end)}
             raise AssertionError(question)
 
-        return drive(judge(position, self.info), ask)
+        return run_decision(judge(position, self.info), ask)
 
     def matching(self, filters: tuple[str, ...]) -> dict[int, Message]:
         return {s: each for s, each in self.messages.items() if not filters or each.subject in filters}
@@ -145,7 +153,7 @@ class World(dict[str, Stream]):
             assert next(rounds, None) is not None, "a decision takes more than a few round trips"
             return {each: self.answer(each, start) for each in questions}
 
-        return drive(decision, ask)
+        return run_decision(decision, ask)
 
 
 def options_of(**options: Any) -> ReadOptions:
@@ -291,7 +299,7 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     facts = Facts({"A": StreamFacts(found.info)}, {"A": read_to(2).end})
     decision = advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
     last, again = MessageAt("A", None, "a"), StateOf("A", again=3)
-    decided = drive(decision, lambda asked: {last: None} if asked == [last] else {again: later.info})
+    decided = run_decision(decision, lambda asked: {last: None} if asked == [last] else {again: later.info})
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
     before = Fingerprint(2, 2 * SECOND)
     assert decided.end["A"] == OffsetEntry(3, 6, Position("C1", 6, 5 * SECOND, before=before))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.messages import Answers, Questions, drive
+from spark_nats.jetstream.messages import Answers, Questions, run_decision
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.notes import Note
@@ -46,7 +46,7 @@ def start(task: WriteTask, known: Inputs, tail: StreamTail | None = None) -> Sta
             raise LacksTailError
         return dict.fromkeys(questions, tail)
 
-    return drive(begin(task, STREAM, known), answers)
+    return run_decision(begin(task, STREAM, known), answers)
 
 
 def notes_of(splits: Splits, order: int) -> list[tuple[int, int]]:

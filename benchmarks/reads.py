@@ -169,7 +169,7 @@ def _receivers(settings: Settings, server: Server) -> Comparison:
         with connect(server.url) as connection, timed() as seconds:
             raw.fill(connection, backlog, count)
         for receiver in listening:
-            receiver.close()
+            receiver.unsubscribe_and_wait()
         return seconds()
 
     def listened(receivers: int) -> Sample:

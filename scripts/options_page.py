@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from spark_nats.kinds.queries import Documented, sections
+from spark_nats.kinds.queries import Documented, options_by_section
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 TABLE = re.compile(r"(?<=<!-- options: )(.+?)( -->\n\n).*?(?=\n<!-- end of options -->)", re.DOTALL)
@@ -17,7 +17,7 @@ def with_tables(page: str) -> str:
     """
 
     def filled(found: re.Match[str]) -> str:
-        rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, sections()[found[1]])]
+        rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, options_by_section()[found[1]])]
         return f"{found[1]}{found[2]}" + "\n".join(rows) + "\n"
 
     return TABLE.sub(filled, page)

@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from spark_nats.kinds.queries import documented
+from spark_nats.kinds.queries import documented_options
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -29,7 +29,7 @@ ELSEWHERE = {**PAGES, **FILES}
 PICTURE = re.compile(r'<picture>\n<source [^>]*srcset="(.+)">\n<img src="(.+)" alt="(.+)">\n</picture>\n')
 
 # Such as `stream` or `limit` are other things too.
-UNMISTAKABLE = {each.option.name for each in documented().values() if not each.option.name.islower()}
+UNMISTAKABLE = {each.option.name for each in documented_options().values() if not each.option.name.islower()}
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
 

@@ -32,7 +32,7 @@ _MODULES = {
 __all__ = ["NatsError", "__version__", *_MODULES]
 
 
-logs.configure()
+logs.configure_from_environment()
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, CORE_ACTIVITIES, 
 from spark_nats.commands.console import Console, print_json
 from spark_nats.conditions.others import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.kinds.queries import documented, parse, sections
+from spark_nats.kinds.queries import documented_options, options_by_section, parse
 from spark_nats.options.option import Option
 from spark_nats.options.settings import CONNECTION
 from spark_nats.version import __version__
@@ -73,7 +73,7 @@ def _demo(parsed: argparse.Namespace) -> int:
     with Voice() as voice:
         voice.say(f"spark-nats {__version__}: {parsed.messages:,} orders through NATS, Spark and NATS again")
         voice.say()
-        voice.awaits("loading")
+        voice.begin_step("loading")
         from spark_nats.demo.run import run  # slow: imports NumPy, PyArrow and the requirements of Spark
 
         return 0 if run(voice, parsed.messages, parsed.servers, parsed.keep) else 1
@@ -112,13 +112,13 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _lag(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.lag import exposition, find, show
+    from spark_nats.commands.lag import prometheus_text, show, wait_and_ask_lag
 
-    found = find(parsed.checkpoint, parse(_options_in(parsed)))
+    found = wait_and_ask_lag(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
         print_json(asdict(found.lag))
     elif parsed.prometheus:
-        print(exposition(found), end="")
+        print(prometheus_text(found), end="")
     else:
         show(found, Console())
     return 1 if any(stream.problem for stream in found.lag.streams) else 0
@@ -133,7 +133,7 @@ def _options(parsed: argparse.Namespace) -> int:
             "default": each.default,
             "meaning": each.option.meaning,
         }
-        for section, options in sections().items()
+        for section, options in options_by_section().items()
         for each in options
         if parsed.scope in (None, each.scope) or each.scope == "both"
     ]
@@ -143,10 +143,10 @@ def _options(parsed: argparse.Namespace) -> int:
     titles = ("option", "for", "default", "meaning")
     console = Console()
     for section, rows in itertools.groupby(shown, lambda each: each.pop("section")):
-        console.line(section)
+        console.print_line(section)
         cells = [[*row.values()] for row in rows]
-        console.table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in cells])
-        console.line()
+        console.print_table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in cells])
+        console.print_line()
     return 0
 
 
@@ -176,10 +176,12 @@ class _Parser(argparse.ArgumentParser):
                 option = self._option_string_actions.get(before)
                 if option is not None and option.nargs is None:  # this is its value, which may be a password
                     self.error(f"argument {before}: expected one argument; if it begins with a dash, write {before}=…")
-                self.error(f"there is no option {name}{self._meant(name)}")  # not the value, which may be a password
+                self.error(
+                    f"there is no option {name}{self._suggestion_for(name)}"
+                )  # not the value, which may be a password
         return super().parse_known_args(args, namespace)
 
-    def _meant(self, name: str) -> str:
+    def _suggestion_for(self, name: str) -> str:
         names = {known.strip("-").lower(): known for known in self._option_string_actions if known.startswith("--")}
         name = name.strip("-").lower()
         likely = [known for known in names if known.startswith(name)] or difflib.get_close_matches(name, names)
@@ -187,7 +189,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    known = {name: each.option for name, each in documented().items()}
+    known = {name: each.option for name, each in documented_options().items()}
     parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -209,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_option(what, known["keys"], "keys to write in it, wildcards allowed, comma-separated (default: all)")
     what.add_argument(
         "--require",
-        type=_activities,
+        type=_read_activities,
         action="extend",
         default=[],
         metavar="ACTIVITY",
@@ -251,11 +253,15 @@ def _parser() -> argparse.ArgumentParser:
         "nothing was lost, doubled or changed on the way.",
     )
     demo.add_argument(
-        "--messages", type=_count, default=400_000, metavar="N", help="how many orders to publish (default: 400000)"
+        "--messages",
+        type=_read_count,
+        default=400_000,
+        metavar="N",
+        help="how many orders to publish (default: 400000)",
     )
     demo.add_argument(
         "--servers",
-        type=_servers,
+        type=_read_servers,
         metavar="URL",
         help="use this NATS server, with streams of its own that are deleted at the end (default: start a server)",
     )
@@ -292,7 +298,7 @@ def _options_in(parsed: argparse.Namespace) -> dict[str, str]:
     return {name.removeprefix(_OPTION): value for name, value in given if name.startswith(_OPTION)}
 
 
-def _activities(text: str) -> list[str]:
+def _read_activities(text: str) -> list[str]:
     wanted = [part.strip() for part in text.split(",")]
     for activity in wanted:
         if activity not in ACTIVITIES:
@@ -300,14 +306,14 @@ def _activities(text: str) -> list[str]:
     return wanted
 
 
-def _count(text: str) -> int:
+def _read_count(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
 
 
-def _servers(text: str) -> str:
+def _read_servers(text: str) -> str:
     try:
         parse_servers(text)
     except ValueError as error:

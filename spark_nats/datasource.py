@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spark_nats import sparkapi
 from spark_nats.conditions.queries import OVERWRITE_IMPOSSIBLE
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import check_where_to_write, kind_of, operation_of, parse
+from spark_nats.kinds.queries import check_and_choose_operation, check_any_option_set, kind_of, parse
 from spark_nats.kinds.streams.read.schema import check_schema
 from spark_nats.options.hints import errors_for_spark
 
@@ -56,34 +56,34 @@ class NatsDataSource(DataSource):
     @errors_for_spark()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        reader: DataSourceReader = self._read(schema, streaming=False)
+        reader: DataSourceReader = self._make_reader(schema, streaming=False)
         return reader
 
     @errors_for_spark()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
-        return sparkapi.stream_reader(self._read(schema, streaming=True))
+        return sparkapi.adapt_stream_reader(self._make_reader(schema, streaming=True))
 
-    def _read(self, schema: StructType, streaming: bool) -> Any:
+    def _make_reader(self, schema: StructType, streaming: bool) -> Any:
         check_schema(schema, *kind_of(self._settings, writing=False).columns(self._settings.given))
-        use, query = operation_of(self._settings, False, streaming)
-        return use.make(query, schema)
+        use, query = check_and_choose_operation(self._settings, False, streaming)
+        return use.make_reader_or_writer(query, schema)
 
     @errors_for_spark()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
         if overwrite:
             raise OptionError(OVERWRITE_IMPOSSIBLE())
-        writer: DataSourceWriter = self._write(schema, streaming=False)
+        writer: DataSourceWriter = self._make_writer(schema, streaming=False)
         return writer
 
     @errors_for_spark()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; output mode ``complete`` publishes the whole result each time."""
-        writer: DataSourceStreamWriter = self._write(schema, streaming=True)
+        writer: DataSourceStreamWriter = self._make_writer(schema, streaming=True)
         return writer
 
-    def _write(self, schema: StructType, streaming: bool) -> Any:
-        check_where_to_write(self._settings)
-        use, query = operation_of(self._settings, True, streaming)
-        return use.make(query, schema)
+    def _make_writer(self, schema: StructType, streaming: bool) -> Any:
+        check_any_option_set(self._settings)
+        use, query = check_and_choose_operation(self._settings, True, streaming)
+        return use.make_reader_or_writer(query, schema)

@@ -131,7 +131,7 @@ class NatsServer:
         """
         if self.running:
             return self
-        self._dismiss_guard()  # of a process that ended by itself
+        self._kill_guard()  # of a process that ended by itself
         binary = self._binary or find_binary()
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix="spark-nats-", ignore_cleanup_errors=True)
@@ -171,7 +171,7 @@ class NatsServer:
 
     def stop(self) -> None:
         """Stop the server, with SIGKILL if it does not end in time, and remove temporary files; safe to call again."""
-        self._dismiss_guard()
+        self._kill_guard()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -185,12 +185,12 @@ class NatsServer:
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would; port, log and data stay for :meth:`start`."""
-        self._dismiss_guard()
+        self._kill_guard()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
-    def _dismiss_guard(self) -> None:
+    def _kill_guard(self) -> None:
         if self._guard is not None:
             self._guard.kill()
             self._guard.communicate()
@@ -208,14 +208,14 @@ class NatsServer:
             status = process.poll()
             if status is not None:
                 raise EmbeddedServerError(conditions.SERVER_NOT_STARTED(status=status, log=self._end_of_log()))
-            if self._is_healthy(process.pid, directory):
+            if self._read_ports_and_health(process.pid, directory):
                 return
             if clock.monotonic() > deadline:
                 said = conditions.SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log())
                 raise EmbeddedServerError(said)
             clock.sleep(0.01)
 
-    def _is_healthy(self, pid: int, directory: Path) -> bool:
+    def _read_ports_and_health(self, pid: int, directory: Path) -> bool:
         """Read the ports, then ask the server whether its client listener and JetStream are up.
 
         The server's health check works with every configuration; a client's handshake would need the credentials and

@@ -143,7 +143,7 @@ def lag_of_progress(
     if not documents:
         return None
     last = documents[-1]
-    if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
+    if all(parse_offset(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
     samples = [sample for document in documents if (sample := sample_of(document)).streams or document is last]
     settings = None if options is None else parse(options)
@@ -176,33 +176,33 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
     streams: dict[Key, StreamSample] = {}
     for i, source in enumerate(document["sources"]):
-        before, latest = offset_of(source.get("startOffset")) or {}, offset_of(source.get("latestOffset")) or {}
-        for name, entry in (offset_of(source.get("endOffset")) or {}).items():
+        before, latest = parse_offset(source.get("startOffset")) or {}, parse_offset(source.get("latestOffset")) or {}
+        for name, entry in (parse_offset(source.get("endOffset")) or {}).items():
             end = waits_for = None
             if name in latest:
                 end = max(latest[name].end.next, entry.end.next)
-                reach = _parsed(source["latestOffset"])[name]
+                reach = _parse_if_text(source["latestOffset"])[name]
                 if isinstance(reach, dict) and isinstance(least := reach.get("waits_for"), int):
                     waits_for = least
-            start = start_of(entry, before.get(name))
+            start = first_sequence_of(entry, before.get(name))
             streams[i, name] = StreamSample(start, entry.end, end, waits_for)
     return LagSample(began, began + duration / 1000, streams)
 
 
-def offset_of(document: Any) -> QueryOffset | None:
+def parse_offset(document: Any) -> QueryOffset | None:
     """Parse an offset in NATS streams; return None when it belongs to core NATS or another source, or is invalid."""
     try:
-        document = _parsed(document)
-        return from_json(document) if is_ours(document) else None
+        document = _parse_if_text(document)
+        return from_json(document) if is_streams_offset(document) else None
     except (NatsError, ValueError):
         return None
 
 
-def _parsed(document: Any) -> Any:
+def _parse_if_text(document: Any) -> Any:
     return parse_object(document) if isinstance(document, str) else document
 
 
-def is_ours(document: Any) -> bool:
+def is_streams_offset(document: Any) -> bool:
     """Return whether a document has the form of an offset in NATS streams, even if it is damaged or empty."""
     if not isinstance(document, dict):
         return False
@@ -212,7 +212,7 @@ def is_ours(document: Any) -> bool:
     )
 
 
-def start_of(entry: OffsetEntry, before: OffsetEntry | None) -> int:
+def first_sequence_of(entry: OffsetEntry, before: OffsetEntry | None) -> int:
     """Return the first sequence of a micro-batch, given the end of the one before it, if any."""
     if before is not None:
         return min(before.end.next, entry.first)  # entry.first is smaller where the stream had lost its end
@@ -237,14 +237,14 @@ def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options
     streams = tuple(_lag(key, samples, least) for key in keys)
     at = last.ended
     if options is not None:
-        streams = tuple(_asked(options, last, streams))
+        streams = tuple(_ask_present_lags(options, last, streams))
         at = clock.time()
     return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
 def _lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag:
     """Return the lag behind a stream; the query waits for ``least`` new sequences, unless its progress says more."""
-    busy = [(sample, sample.streams[key]) for sample in _busy(key, samples)]
+    busy = [(sample, sample.streams[key]) for sample in _latest_busy_samples(key, samples)]
     (first, begin), (last, now) = busy[0], busy[-1]
     reached, end, arriving = now.position.next, now.end, None
     waits_for = least if now.waits_for is None else now.waits_for
@@ -256,10 +256,10 @@ def _lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag
         arriving = max(0.0, (end - begin.end) / (last.began - first.began))
     end = reached if end is None else end
     found = StreamLag(key[1], reached, end, 0, rate, arriving, waits_for=waits_for, source=key[0])
-    return _until(found, end, end - reached)
+    return _with_end(found, end, end - reached)
 
 
-def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
+def _latest_busy_samples(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     """Return the latest samples between which the query was busy: always behind, and without a long pause."""
     found = [samples[-1]]
     for sample in reversed(samples[-MAX_SAMPLES:-1]):
@@ -273,7 +273,7 @@ def _busy(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
     return found
 
 
-def _until(lag: StreamLag, end: int, behind: int) -> StreamLag:
+def _with_end(lag: StreamLag, end: int, behind: int) -> StreamLag:
     """Return a lag with another end of the stream and with the values that depend on the end."""
     unread = end - lag.next  # in sequences, like the rates, even if few of them are messages
     gain = 0.0 if lag.rate is None else lag.rate - (lag.arriving or 0.0)
@@ -287,14 +287,14 @@ def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
     found, seconds = [], (now.at - before.at).total_seconds()
     for one, other in zip(before.streams, now.streams, strict=True):
         grown = replace(other, arriving=max(0, other.end - one.end) / seconds if seconds > 0 else None)
-        found.append(_until(grown, other.end, other.behind))
+        found.append(_with_end(grown, other.end, other.behind))
     return replace(now, streams=tuple(found))
 
 
 # Answers of the server
 
 
-def _asked(options: Settings, last: LagSample, streams: Sequence[StreamLag]) -> Iterator[StreamLag]:
+def _ask_present_lags(options: Settings, last: LagSample, streams: Sequence[StreamLag]) -> Iterator[StreamLag]:
     """Ask the server for the present lags, filtered by the options ``subject`` and, for KV buckets, ``keys``."""
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
@@ -303,10 +303,10 @@ def _asked(options: Settings, last: LagSample, streams: Sequence[StreamLag]) -> 
         js = JetStream(connection, options.api_prefix)
         for lag in streams:
             chosen = of_keys if of_keys and bucket_of(lag.stream) else filters
-            yield _now(js, lag, last.streams[lag.source, lag.stream].position, chosen)
+            yield _ask_stream_lag(js, lag, last.streams[lag.source, lag.stream].position, chosen)
 
 
-def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
+def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
     try:
         info = stream_info(js, lag.stream)
     except StreamNotFoundError:
@@ -316,7 +316,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
-    nothing = _until(lag, position.next, 0)
+    nothing = _with_end(lag, position.next, 0)
     if found is Judgement.TRUNCATED:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
@@ -335,14 +335,14 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
     if last < first:
-        return replace(_until(lag, first, 0), problem=problem)
+        return replace(_with_end(lag, first, 0), problem=problem)
     oldest = message_from(js, info.name, first, filters or (">",))
-    behind = _messages(js, info, first, last, filters)
-    lag = _until(replace(lag, problem=problem), last + 1, behind)
+    behind = _count_unread_or_maximum(js, info, first, last, filters)
+    lag = _with_end(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag
 
 
-def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
+def _count_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
     """Return the number of unread messages; the server counts them where there are filters or deleted messages.
 
     A stream with another retention than limits would refuse the consumer that counts, or keep messages for it. There,

@@ -20,7 +20,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def configure() -> None:
+def configure_from_environment() -> None:
     """Log this package to standard error if the variable names a level; warn if it names an unknown one."""
     wanted = os.environ.get(VARIABLE, "")
     if not wanted:

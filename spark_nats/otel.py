@@ -25,7 +25,7 @@ from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.lag import MAX_SAMPLES, QueryLag, StreamLag, lag_of_progress, offset_of, sample_of
+from spark_nats.lag import MAX_SAMPLES, QueryLag, StreamLag, lag_of_progress, parse_offset, sample_of
 from spark_nats.metrics import Measure
 from spark_nats.version import __version__
 
@@ -89,12 +89,18 @@ class MetricsListener(StreamingQueryListener):
         self._output = self._meter.create_counter(*metrics.OUTPUT_ROWS)
         self._written = {name: self._meter.create_counter(*measure) for name, measure in metrics.OF_COUNTS.items()}
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
-        self._gauge(metrics.RUNNING, lambda: ((int(each.running), _labels(each.name)) for each in self._known()))
-        self._gauge(metrics.BATCH, lambda: ((each.batch, _labels(each.name)) for each in self._known()))
-        self._gauge(metrics.BATCH_ENDED, lambda: ((each.batch_ended, _labels(each.name)) for each in self._known()))
-        self._gauge(metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._fresh_lags()))
+        self._create_gauge(
+            metrics.RUNNING, lambda: ((int(each.running), _labels(each.name)) for each in self._copy_queries())
+        )
+        self._create_gauge(metrics.BATCH, lambda: ((each.batch, _labels(each.name)) for each in self._copy_queries()))
+        self._create_gauge(
+            metrics.BATCH_ENDED, lambda: ((each.batch_ended, _labels(each.name)) for each in self._copy_queries())
+        )
+        self._create_gauge(
+            metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._ask_lags_if_due())
+        )
         for measure, value_of in metrics.OF_STREAMS:
-            self._gauge(measure, partial(self._of_streams, value_of))
+            self._create_gauge(measure, partial(self._of_streams, value_of))
 
     def onQueryStarted(self, event: Any) -> None:
         """Subscribe to the counts of the query's sink."""
@@ -115,7 +121,7 @@ class MetricsListener(StreamingQueryListener):
                 self._read.add(source["numInputRows"], labels)
         self._output.add(max(0, (document.get("sink") or {}).get("numOutputRows", 0)), labels)
         self._duration.record(sample.ended - sample.began, labels)
-        self._count(str(event.progress.runId), query)
+        self._take_and_record_counts(str(event.progress.runId), query)
 
     def onQueryTerminated(self, event: Any) -> None:
         """Record the last counts, and count the error that has ended the query, if any."""
@@ -123,7 +129,7 @@ class MetricsListener(StreamingQueryListener):
         query = self._queries.get(run)
         if query is None:
             return
-        self._count(run, query)
+        self._take_and_record_counts(run, query)
         metrics_channel.unsubscribe(run)
         with self._lock:
             query.running = False
@@ -145,7 +151,7 @@ class MetricsListener(StreamingQueryListener):
                 self._queries[run] = _Query(name)
             return self._queries[run]
 
-    def _count(self, run: str, query: _Query) -> None:
+    def _take_and_record_counts(self, run: str, query: _Query) -> None:
         counts = metrics_channel.collect(run)
         if counts != Counts():  # else the query may write to another sink
             for name, count in asdict(counts).items():
@@ -153,11 +159,11 @@ class MetricsListener(StreamingQueryListener):
 
     # Callbacks of a collection
 
-    def _known(self) -> list[_Query]:
+    def _copy_queries(self) -> list[_Query]:
         with self._lock:
             return list(self._queries.values())
 
-    def _fresh_lags(self) -> list[QueryLag]:
+    def _ask_lags_if_due(self) -> list[QueryLag]:
         """Return the lags of the running queries, computed at most :data:`FRESH` seconds ago."""
         at, lags = self._lags
         if clock.monotonic() - at > FRESH:
@@ -165,12 +171,12 @@ class MetricsListener(StreamingQueryListener):
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
                 metrics_channel.subscribe(run)  # again, because a subscription expires
-            found = (self._lag(each, recent) for each, recent in running.values())
+            found = (self._ask_lag_or_log(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags
         return lags
 
-    def _lag(self, query: _Query, recent: Sequence[Mapping[str, Any]]) -> QueryLag | None:
+    def _ask_lag_or_log(self, query: _Query, recent: Sequence[Mapping[str, Any]]) -> QueryLag | None:
         try:
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
@@ -181,11 +187,11 @@ class MetricsListener(StreamingQueryListener):
         return lag
 
     def _of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
-        for lag in self._fresh_lags():
+        for lag in self._ask_lags_if_due():
             for each in lag.streams:
                 yield value_of(each), metrics.labels_of(lag.query, each)
 
-    def _gauge(self, measure: Measure, found: Callable[[], Iterable[_Value]]) -> None:
+    def _create_gauge(self, measure: Measure, found: Callable[[], Iterable[_Value]]) -> None:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
             return (Observation(value, labels) for value, labels in found() if value is not None)
 
@@ -198,4 +204,4 @@ def _labels(query: str) -> dict[str, str]:
 
 def _is_of_nats(offset: Any) -> bool:
     """Return whether an offset is one of NATS streams or of core NATS."""
-    return offset_of(offset) is not None or (isinstance(offset, dict) and offset.keys() == _OF_CORE)
+    return parse_offset(offset) is not None or (isinstance(offset, dict) and offset.keys() == _OF_CORE)

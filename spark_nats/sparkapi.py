@@ -98,12 +98,12 @@ __all__ = [  # names of PySpark
 logger = logging.getLogger(__name__)
 
 
-def ends_a_micro_batch() -> bool:
+def is_commit_or_abort() -> bool:
     """Return whether Spark started this process to commit or abort a micro-batch that its tasks have written."""
     return "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
 
 
-def makes_a_table(context: TaskContext) -> bool:
+def is_table_creation(context: TaskContext) -> bool:
     """Return whether a task of a batch write belongs to a statement that creates a table, such as ``saveAsTable``.
 
     Spark does not report the table to a data source. But Spark nests the execution of such a write within another
@@ -122,7 +122,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return converted
 
 
-def stream_reader(reader: DataSourceStreamReader) -> DataSourceStreamReader:
+def adapt_stream_reader(reader: DataSourceStreamReader) -> DataSourceStreamReader:
     """Adapt a streaming reader, written for PySpark 4.2 and newer, to this version of PySpark."""
     return reader if HAS_READ_LIMITS else RememberingReader(reader)
 
@@ -183,7 +183,7 @@ class RememberingReader(DataSourceStreamReader):
         self._reader.stop()
 
 
-def stop_when_terminated() -> None:
+def install_sigterm_handler() -> None:
     """Have SIGTERM end this process, a stream reader's, by an exception, so that PySpark calls the reader's ``stop``.
 
     At the end of a query Spark sends SIGTERM, twice, and no longer reads what the process writes to standard error

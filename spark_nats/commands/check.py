@@ -81,7 +81,7 @@ def check(settings: Settings) -> Report:
         return _Check(settings, connection).run()
 
 
-def _answer(question: Callable[[], Result]) -> Result | NatsError:
+def _answer_or_error(question: Callable[[], Result]) -> Result | NatsError:
     """Return an answer, or the error in its place; a lost connection is raised."""
     try:
         return question()
@@ -117,15 +117,17 @@ class _Check:
         self._unlisted = ""  # why the streams cannot be listed, if JetStream says so itself
 
     def run(self) -> Report:
-        server = self._server()
-        hears = Rights(self._connection, None, self._prefix).ability(READ, subscribe=(self._inbox,))
+        server = self._measure_server()
+        hears = Rights(self._connection, None, self._prefix).find_out_ability(READ, subscribe=(self._inbox,))
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
             user = self._user()
-            account = self._asked(lambda: listing.account_info(self._js), "how much of JetStream the account uses")
+            account = self._ask_or_note_problem(
+                lambda: listing.account_info(self._js), "how much of JetStream the account uses"
+            )
             if self._chosen or not self._subjects:
-                infos = self._streams()
+                infos = self._request_streams()
         elif self._chosen or not self._subjects:
             self._problems.append(
                 f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
@@ -133,19 +135,22 @@ class _Check:
             unknown = (self._pattern.pattern,) if self._pattern else self._names
             infos = dict.fromkeys(unknown, NatsError(MAY_NOT_ASK()))
         known = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
-        rates = self._rates(known) if known else {}
+        rates = self._wait_and_measure_rates(known) if known else {}
         rights = Rights(self._connection, user, self._prefix)
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
-        state = self._state() if hears.possible and tried and not self._bucket else None
+        state = self._request_state_bucket() if hears.possible and tried and not self._bucket else None
         self._unmatched_subjects = listing.unmatched_filters(self._subjects, known.values())
         self._heard_here = self._listed_here(known)
         streams = tuple(
-            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
+            self._check_stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
         )
         core: tuple[Ability, ...] = ()
         if self._subjects and not self._chosen:
-            core = (rights.ability(READ, subscribe=self._subjects), rights.ability(WRITE, publish=self._subjects))
+            core = (
+                rights.find_out_ability(READ, subscribe=self._subjects),
+                rights.find_out_ability(WRITE, publish=self._subjects),
+            )
         return Report(
             server,
             user,
@@ -160,7 +165,7 @@ class _Check:
             self._unlisted,
         )
 
-    def _server(self) -> ServerReached:
+    def _measure_server(self) -> ServerReached:
         times = []
         for _ in range(ROUND_TRIPS):
             began = clock.monotonic()
@@ -189,33 +194,35 @@ class _Check:
         login = self._connection.server.credentials or self._connection.options.credentials
         return replace(user, name="") if login.token is not None else user
 
-    def _asked(self, question: Callable[[], Result], what: str) -> Result | None:
+    def _ask_or_note_problem(self, question: Callable[[], Result], what: str) -> Result | None:
         """Return an answer; None on an error, which is then among the problems."""
-        answer = _answer(question)
+        answer = _answer_or_error(question)
         if not isinstance(answer, NatsError):
             return answer
         why = f"this user may not ask ({answer.text})" if isinstance(answer, PermissionsError) else str(answer)
         self._problems.append(f"{what}: {why}")
         return None
 
-    def _streams(self) -> dict[str, StreamInfo | NatsError]:
+    def _request_streams(self) -> dict[str, StreamInfo | NatsError]:
         """Return the streams that were chosen, or else all, each with its state or why that is unknown.
 
         A pattern stands in place of its streams when none matches, or when their names are unknown.
         """
         if self._pattern and not self._names:
-            names = _answer(partial(listing.matching_names, self._js, self._pattern))
+            names = _answer_or_error(partial(listing.matching_names, self._js, self._pattern))
             if isinstance(names, NatsError):
                 return {self._pattern.pattern: names}
             if not names:
                 return {self._pattern.pattern: NatsError(PATTERN_MATCHES_NONE())}
             self._names = names
         if not self._names:
-            listed = self._asked(self._all, "which streams there are (name some with --stream)")
+            listed = self._ask_or_note_problem(
+                self._list_all_or_note, "which streams there are (name some with --stream)"
+            )
             return {each.name: self._state_of(each) for each in listed or ()}
-        return {name: _answer(partial(self._info, name)) for name in self._names}
+        return {name: _answer_or_error(partial(self._request_info, name)) for name in self._names}
 
-    def _all(self) -> list[listing.Listed]:
+    def _list_all_or_note(self) -> list[listing.Listed]:
         try:
             return listing.all_streams(self._js)
         except JetStreamUnavailableError:  # it is not enabled, and so there are no streams
@@ -229,11 +236,11 @@ class _Check:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
         return parse_stream(listed.entry, listed.name)
 
-    def _info(self, name: str) -> StreamInfo:
+    def _request_info(self, name: str) -> StreamInfo:
         with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():
             return stream_info(self._js, name)
 
-    def _rates(self, before: dict[str, StreamInfo]) -> dict[str, float]:
+    def _wait_and_measure_rates(self, before: dict[str, StreamInfo]) -> dict[str, float]:
         """Request the state of the streams again, and return how many messages a second each got in between.
 
         A stream that was recreated, or has no state now, is left out.
@@ -241,7 +248,7 @@ class _Check:
         looked = clock.monotonic()
         clock.sleep(LOOK_AGAIN)
         problems = len(self._problems)
-        again = self._streams()
+        again = self._request_streams()
         del self._problems[problems:]  # only those of the first request are reported
         seconds = clock.monotonic() - looked
         rates = {}
@@ -252,9 +259,9 @@ class _Check:
                 rates[name] = max(0, now.last_sequence - info.last_sequence) / between
         return rates
 
-    def _state(self) -> StreamInfo | None:
+    def _request_state_bucket(self) -> StreamInfo | None:
         """Return the state of the bucket for ``deduplicate=exact``, if it exists and the user may request it."""
-        state = _answer(lambda: stream_info(self._js, stream_of(self._state_bucket)))
+        state = _answer_or_error(lambda: stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
 
     def _listed_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
@@ -268,9 +275,9 @@ class _Check:
                 return listing.list_streams(JetStream(self._connection))
             return []
 
-        return self._asked(ask, "which streams of the server's own domain hear the same subjects") or []
+        return self._ask_or_note_problem(ask, "which streams of the server's own domain hear the same subjects") or []
 
-    def _stream(
+    def _check_stream(
         self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, state: StreamInfo | None
     ) -> StreamChecked:
         known = info if isinstance(info, StreamInfo) else None
@@ -293,7 +300,7 @@ class _Check:
                     is_shared=known is not None and known.consumers > 1,
                 )
             abilities = tuple(
-                rights.ability(
+                rights.find_out_ability(
                     activity,
                     publish,
                     (self._inbox,),
@@ -310,7 +317,7 @@ class _Check:
                 f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
             others = _hear_too(known, self._heard_here)
-            warnings = [*_risks(known, state), *self._waits(known), *misses, *others]
+            warnings = [*_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -323,11 +330,11 @@ class _Check:
             abilities=abilities,
         )
 
-    def _waits(self, stream: StreamInfo) -> list[str]:
+    def _describe_waiting_copies(self, stream: StreamInfo) -> list[str]:
         """Describe which streams copy a work queue or an interest stream, and what it keeps for them."""
         if stream.retention == LIMITS or not stream.consumers:
             return []
-        listed = _answer(lambda: listing.all_consumers(self._js, stream.name))
+        listed = _answer_or_error(lambda: listing.all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
         left = {describe_consumer(each): count_unacknowledged(each) for each in listed if is_sourcing(each)}

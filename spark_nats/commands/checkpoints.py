@@ -19,7 +19,7 @@ from spark_nats.conditions import others as conditions
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, from_json
-from spark_nats.lag import MAX_SAMPLES, Key, LagSample, StreamSample, is_ours, start_of
+from spark_nats.lag import MAX_SAMPLES, Key, LagSample, StreamSample, first_sequence_of, is_streams_offset
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
 
 
@@ -56,15 +56,17 @@ def read_checkpoint(location: str) -> Checkpoint:
         NatsError: the checkpoint cannot be read, or its query reads no streams of NATS.
     """
     files = _Files(location)
-    planned, ended = files.numbers("offsets"), files.numbers("commits")
+    planned, ended = files.list_numbers("offsets"), files.list_numbers("commits")
     if not planned:
         raise NatsError(conditions.NO_CHECKPOINT(location=files.location))
     batch = max(ended, default=-1)
-    under_way = files.micro_batch(batch + 1) if batch + 1 in planned else None
-    known = {n: files.micro_batch(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
-    sources = _sources([*known.values(), *([under_way] if under_way else [])])
+    under_way = files.read_micro_batch(batch + 1) if batch + 1 in planned else None
+    known = {n: files.read_micro_batch(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
+    sources = _number_sources([*known.values(), *([under_way] if under_way else [])])
     entries = {n: each.entries(sources) for n, each in known.items()}
-    samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), files.ended(n)) for n, each in known.items()]
+    samples = [
+        _sample(each.began, entries[n], entries.get(n - 1, {}), files.read_end_time(n)) for n, each in known.items()
+    ]
     if not samples and under_way is not None:
         streams = {key: _beginning(entry) for key, entry in under_way.entries(sources).items()}
         samples = [LagSample(under_way.began, under_way.began, streams)]
@@ -74,12 +76,12 @@ def read_checkpoint(location: str) -> Checkpoint:
     if last is None or all(offset is None for offset in last.offsets.values()):
         raise NatsError(conditions.NOT_BEHIND(query=f"of {files.location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
-    return Checkpoint(files.query(), tuple(samples[-MAX_SAMPLES:]), batch, since)
+    return Checkpoint(files.read_query_id(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 
 
 def _beginning(entry: OffsetEntry) -> StreamSample:
     """Return the sample of a query that has ended no micro-batch, by what the end of its first one notes."""
-    end, start = entry.end, start_of(entry, None)
+    end, start = entry.end, first_sequence_of(entry, None)
     before = end.before
     time = before.time if before is not None and before.sequence == start - 1 else None
     return StreamSample(start, Position(end.created, start, time, end.earliest, end.latest))
@@ -88,11 +90,13 @@ def _beginning(entry: OffsetEntry) -> StreamSample:
 def _sample(
     began: float, entries: Mapping[Key, OffsetEntry], before: Mapping[Key, OffsetEntry], ended: float
 ) -> LagSample:
-    streams = {key: StreamSample(start_of(entry, before.get(key)), entry.end) for key, entry in entries.items()}
+    streams = {
+        key: StreamSample(first_sequence_of(entry, before.get(key)), entry.end) for key, entry in entries.items()
+    }
     return LagSample(began, max(began, ended), streams)
 
 
-def _sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:
+def _number_sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:
     """Return the sources, with the numbers that a query's progress gives them; a name stays.
 
     Uses whose offsets were always the same are one source. Two sources may look like that too: then they are at the
@@ -112,7 +116,7 @@ def _sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:
     return {each: i for i, each in enumerate(sorted(kept))}
 
 
-def _named(line: str) -> tuple[int | str, str]:
+def _split_named_line(line: str) -> tuple[int | str, str]:
     """Split a line of the second format; raise ValueError for another one."""
     source, colon, offset = line.partition(":")
     if not colon or not re.fullmatch("[A-Za-z0-9_]+", source):
@@ -142,7 +146,7 @@ class _Files:
             if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
                 raise NatsError(conditions.CHECKPOINT_NO_DIRECTORY(location=self.location))
 
-    def numbers(self, log: str) -> set[int]:
+    def list_numbers(self, log: str) -> set[int]:
         """Return the numbers of the micro-batches in a log."""
         from pyarrow import fs
 
@@ -150,16 +154,18 @@ class _Files:
             listed = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{log}", allow_not_found=True))
         return {int(info.base_name) for info in listed if re.fullmatch("[0-9]{1,18}", info.base_name)}
 
-    def micro_batch(self, number: int) -> Planned:
+    def read_micro_batch(self, number: int) -> Planned:
         """Return a micro-batch from the log of offsets."""
-        lines = self._text(f"offsets/{number}").split("\n")
+        lines = self._read_text(f"offsets/{number}").split("\n")
         try:
             if lines[0] not in ("v1", "v2"):
                 raise NatsError(conditions.CHECKPOINT_VERSION(location=self.location, version=lines[0][:20]))
             began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
             datetime.fromtimestamp(began, UTC)
             are_uses = lines[0] == "v1"
-            of_sources = [(i, line) for i, line in enumerate(lines[2:])] if are_uses else map(_named, lines[2:])
+            of_sources = (
+                [(i, line) for i, line in enumerate(lines[2:])] if are_uses else map(_split_named_line, lines[2:])
+            )
             texts = dict(of_sources)
         except (IndexError, ValueError, OverflowError, OSError):
             raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self.location)) from None
@@ -173,28 +179,28 @@ class _Files:
         except ValueError as error:
             if not text.startswith("{"):
                 return None
-            raise self._damaged(number, f"its line {line} is no JSON ({error})") from None
+            raise self._damage_error(number, f"its line {line} is no JSON ({error})") from None
         try:
-            return from_json(document) if is_ours(document) else None
+            return from_json(document) if is_streams_offset(document) else None
         except NatsError as error:
-            raise self._damaged(number, str(error)) from None
+            raise self._damage_error(number, str(error)) from None
 
-    def _damaged(self, number: int, why: str) -> NatsError:
+    def _damage_error(self, number: int, why: str) -> NatsError:
         return NatsError(conditions.CHECKPOINT_DAMAGED(batch=number, location=self.location, reason=why))
 
-    def ended(self, number: int) -> float:
+    def read_end_time(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970; 0 when the file system does not say."""
         with self._errors():
             return float(self._fs.get_file_info(f"{self._root}/commits/{number}").mtime_ns or 0) / 1e9
 
-    def query(self) -> str:
+    def read_query_id(self) -> str:
         """Return the query's id; ``unknown`` when the metadata has none."""
         try:
-            return printable(string_at(parse_object(self._text("metadata")), "id"))
+            return printable(string_at(parse_object(self._read_text("metadata")), "id"))
         except ValueError:
             return "unknown"
 
-    def _text(self, name: str) -> str:
+    def _read_text(self, name: str) -> str:
         with self._errors(), self._fs.open_input_stream(f"{self._root}/{name}") as file:
             return bytes(file.read()).decode("utf-8", "replace")
 

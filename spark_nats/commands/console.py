@@ -24,14 +24,14 @@ class Console:
 
             self._rich = RichConsole(highlight=False)
 
-    def line(self, text: str = "") -> None:
+    def print_line(self, text: str = "") -> None:
         """Print a line."""
         if self._rich:
             self._rich.print(printable(text), markup=False)
         else:
             print(printable(text))
 
-    def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
+    def print_table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
         """Print a table.
 
         Args:

@@ -21,7 +21,7 @@ class Found(NamedTuple):
     lag: QueryLag
 
 
-def find(location: str, settings: Settings) -> Found:
+def wait_and_ask_lag(location: str, settings: Settings) -> Found:
     """Read a checkpoint, and request the state of its query's streams twice, :data:`.LOOK_AGAIN` seconds apart.
 
     Args:
@@ -47,19 +47,19 @@ def show(found: Found, console: Console) -> None:
         last = f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
     if since := checkpoint.next_planned:
         under_way = f"micro-batch {lag.batch + 1}, since {seconds_shown(now - since.timestamp())}"
-    console.table((), [("query", lag.query), ("last ended", last), ("under way", under_way)])
-    console.line()
-    console.table(
+    console.print_table((), [("query", lag.query), ("last ended", last), ("under way", under_way)])
+    console.print_line()
+    console.print_table(
         ("stream", "read up to", "last", "behind", "oldest unread", "reads", "grows by", "caught up in"),
         [_row(stream, now) for stream in lag.streams],
         numbers=("read up to", "last", "behind", "reads", "grows by", "caught up in"),
     )
     for stream in lag.streams:
         if stream.problem:
-            console.line(f"{stream.stream}: {stream.problem}")
+            console.print_line(f"{stream.stream}: {stream.problem}")
         if stream.oldest and stream.max_age and stream.nears_max_age(lag.at):
             age, most = seconds_shown(now - stream.oldest.timestamp()), seconds_shown(stream.max_age)
-            console.line(
+            console.print_line(
                 f"warning: {stream.stream}: the oldest unread message is {age} old, and the stream removes messages "
                 f"after {most} (max_age)"
             )
@@ -84,22 +84,22 @@ _IN_HELP = str.maketrans(_ESCAPES)
 _IN_LABELS = str.maketrans({**_ESCAPES, '"': r"\""})
 
 
-def exposition(found: Found) -> str:
+def prometheus_text(found: Found) -> str:
     """Return the lag of a query as gauges in Prometheus's text format 0.0.4; a value that is None has no line."""
     checkpoint, lag = found
     query = {QUERY: lag.query}
     ended = checkpoint.samples[-1].ended if lag.batch >= 0 else None
     lines = [
-        *_gauge(BATCH, [(query, lag.batch)]),
-        *_gauge(BATCH_ENDED, [(query, ended)]),
-        *_gauge(ASKED, [(query, lag.at.timestamp())]),
+        *_gauge_lines(BATCH, [(query, lag.batch)]),
+        *_gauge_lines(BATCH_ENDED, [(query, ended)]),
+        *_gauge_lines(ASKED, [(query, lag.at.timestamp())]),
     ]
     for measure, value_of in OF_STREAMS:
-        lines += _gauge(measure, ((labels_of(lag.query, each), value_of(each)) for each in lag.streams))
+        lines += _gauge_lines(measure, ((labels_of(lag.query, each), value_of(each)) for each in lag.streams))
     return "".join(f"{line}\n" for line in lines)
 
 
-def _gauge(measure: Measure, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> list[str]:
+def _gauge_lines(measure: Measure, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> list[str]:
     name = measure.in_prometheus
     lines = [f"{name}{_braced(labels)} {value!r}" for labels, value in samples if value is not None]
     if not lines:

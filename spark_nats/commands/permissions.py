@@ -49,7 +49,7 @@ def needs_of_stream(
         by_pattern: whether the stream is read because its name matches a pattern.
         is_shared: whether the stream has several consumers.
     """
-    api = partial(_api, prefix)
+    api = partial(_api_subject, prefix)
     state_stream = stream_of(bucket)
     reading = _reading(prefix, stream)
     stream_info = api(Api.STREAM_INFO, stream)
@@ -84,24 +84,27 @@ def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, 
         keys: the keys to write, with wildcards.
     """
     stream = stream_of(bucket)
-    stream_info = _api(prefix, Api.STREAM_INFO, stream)
+    stream_info = _api_subject(prefix, Api.STREAM_INFO, stream)
     subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
     return {
         READ: (stream_info, *_reading(prefix, stream)),
         WRITE: (stream_info, *subjects),
-        COMPARE: (stream_info, *subjects, _api(prefix, Api.MESSAGE_GET, stream)),
-        CREATE: (stream_info, _api(prefix, Api.STREAM_CREATE, stream)),
+        COMPARE: (stream_info, *subjects, _api_subject(prefix, Api.MESSAGE_GET, stream)),
+        CREATE: (stream_info, _api_subject(prefix, Api.STREAM_CREATE, stream)),
     }
 
 
-def _api(prefix: str, operation: Api, *names: str) -> str:
+def _api_subject(prefix: str, operation: Api, *names: str) -> str:
     return f"{prefix}.{operation.with_names(*names)}"
 
 
 def _reading(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
-    return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
+    return (
+        *(_api_subject(prefix, each, stream, "*") for each in of_consumers),
+        _api_subject(prefix, Api.MESSAGE_GET, stream),
+    )
 
 
 _HARMLESS = tuple(each for each in Api if each not in (Api.STREAM_PURGE, Api.STREAM_DELETE))
@@ -127,7 +130,7 @@ class Rights:
         self._prefix = prefix
         self._tried: dict[tuple[str, str], bool] = {}
 
-    def ability(
+    def find_out_ability(
         self, activity: str, publish: Sequence[str] = (), subscribe: Sequence[str] = (), obstacle: str = ""
     ) -> Ability:
         """Return whether the user may do something that publishes and subscribes to these subjects and wildcards.
@@ -135,28 +138,28 @@ class Rights:
         Raises:
             NatsError: the connection failed.
         """
-        found = [(f"publish to {subject}", self._may_publish(subject)) for subject in publish]
-        found += [(f"subscribe to {subject}", self._may_subscribe(subject)) for subject in subscribe]
+        found = [(f"publish to {subject}", self._find_out_may_publish(subject)) for subject in publish]
+        found += [(f"subscribe to {subject}", self._find_out_may_subscribe(subject)) for subject in subscribe]
         lacks = tuple(what for what, may in found if may is False)
         unknown = tuple(what for what, may in found if may is None)
         possible = False if lacks or obstacle else None if unknown else True
         return Ability(activity, possible, lacks, unknown, obstacle)
 
-    def _may_publish(self, subject: str) -> bool | None:
+    def _find_out_may_publish(self, subject: str) -> bool | None:
         if self._user is not None:
             return self._user.publish.allows_all_of(subject)
         # Both end with a dot, so that STREAM.NAMES, whose subject has no name after it, matches too.
         harmless = tuple(f"{self._prefix}.{operation.with_names('')}" for operation in _HARMLESS)
         if not f"{subject}.".startswith(harmless):
             return None
-        return self._try("publish", subject.replace("*", f"spark-nats-{clock.token(6)}"), subject)
+        return self._try_on_server("publish", subject.replace("*", f"spark-nats-{clock.token(6)}"), subject)
 
-    def _may_subscribe(self, subject: str) -> bool:
+    def _find_out_may_subscribe(self, subject: str) -> bool:
         if self._user is not None:
             return self._user.subscribe.allows_all_of(subject)
-        return self._try("subscribe", subject, subject)
+        return self._try_on_server("subscribe", subject, subject)
 
-    def _try(self, how: str, subject: str, pattern: str) -> bool:
+    def _try_on_server(self, how: str, subject: str, pattern: str) -> bool:
         if (how, pattern) not in self._tried:
             try:
                 if how == "publish":

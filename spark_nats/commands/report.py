@@ -108,14 +108,14 @@ class Report:
 
 def show(report: Report, console: Console) -> None:
     """Print a report."""
-    console.table((), [*_facts(report).items()])
+    console.print_table((), [*_facts(report).items()])
     for problem in report.problems:
-        console.line(f"unknown: {problem}")
+        console.print_line(f"unknown: {problem}")
     known = [stream for stream in report.streams if not stream.problem]
     kind = report.streams[0].kind if report.streams else "stream"
     if listed := [stream for stream in report.streams if stream.missing or not stream.problem]:
-        console.line()
-        console.table(
+        console.print_line()
+        console.print_table(
             (kind, "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
             [
                 (
@@ -134,8 +134,8 @@ def show(report: Report, console: Console) -> None:
             numbers=("messages", "bytes", "rate"),
         )
     if known:
-        console.line()
-        console.table(
+        console.print_line()
+        console.print_table(
             (kind, "kept in", "replicas", "message ids known for", "messages kept for"),
             [
                 (
@@ -151,9 +151,9 @@ def show(report: Report, console: Console) -> None:
         )
         for stream in known:
             for warning in stream.warnings:
-                console.line(f"warning: {stream.kind} {stream.title}: {warning}")
+                console.print_line(f"warning: {stream.kind} {stream.title}: {warning}")
         if report.chosen and kind == "stream" and not all(stream.outlasts for stream in known):
-            console.line(
+            console.print_line(
                 f"message ids: tasks wait for servers for up to {seconds_shown(report.retry_timeout)} (retryTimeout); "
                 "later than half the time for which ids are known, only deduplicate=exact keeps a task that is run "
                 "again from storing rows twice"
@@ -161,12 +161,14 @@ def show(report: Report, console: Console) -> None:
     rows = [row for stream in report.streams for row in _rows(stream.title, stream.abilities)]
     rows += _rows("core NATS", report.core)
     if rows:
-        console.line()
-        console.table((kind, "activity", "allowed", "lacks"), rows)
+        console.print_line()
+        console.print_table((kind, "activity", "allowed", "lacks"), rows)
         if any("?" in row for row in rows):
-            console.line(f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}")
+            console.print_line(
+                f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}"
+            )
     if left := sum(not stream.abilities for stream in known):
-        console.line(f"and {left} more; name streams with --stream to see what the user may do with them")
+        console.print_line(f"and {left} more; name streams with --stream to see what the user may do with them")
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -180,13 +182,16 @@ def _facts(report: Report) -> dict[str, str]:
     facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
     facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
     if account := report.jetstream:
-        counts = [_used(account.streams, str, "streams"), _used(account.consumers, str, "consumers")]
-        sizes = [_used(account.storage, bytes_shown, "in files"), _used(account.memory, bytes_shown, "in memory")]
+        counts = [_usage_text(account.streams, str, "streams"), _usage_text(account.consumers, str, "consumers")]
+        sizes = [
+            _usage_text(account.storage, bytes_shown, "in files"),
+            _usage_text(account.memory, bytes_shown, "in memory"),
+        ]
         facts["JetStream"] = ", ".join([*counts, *sizes])
     return facts
 
 
-def _used(quota: Quota, shown: Callable[[int], str], what: str) -> str:
+def _usage_text(quota: Quota, shown: Callable[[int], str], what: str) -> str:
     limit = "" if quota.limit is None else f" of {shown(quota.limit)}"
     return f"{shown(quota.used)}{limit} {what}"
 

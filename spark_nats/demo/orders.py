@@ -73,10 +73,10 @@ class Orders:
         self._random = np.random.default_rng(seed)
         self._sums = np.zeros((3, len(_REGIONS), _MINUTES + 1), np.int64)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def generate_batches(self) -> Iterator[pa.RecordBatch]:
         """Generate the events, as columns of :data:`SCHEMA`; ``sequence`` is counted from 1."""
         for first in range(0, self._count, _ROWS_AT_ONCE):
-            yield self._batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
+            yield self._generate_batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
 
     def revenue(self) -> Results:
         """Return the revenue of the events generated so far, by region and minute."""
@@ -87,7 +87,7 @@ class Orders:
             for r, m in zip(*np.nonzero(orders), strict=True)
         }
 
-    def _batch(self, numbers: Integers) -> pa.RecordBatch:
+    def _generate_batch(self, numbers: Integers) -> pa.RecordBatch:
         random, rows = self._random, len(numbers)
         country = random.integers(0, len(_COUNTRIES), rows)
         region = np.array([_REGIONS.index(name) for name in _COUNTRIES.values()])[country]

@@ -105,7 +105,7 @@ def publish(
     began = stream_info(JetStream(connection), stream)
     publisher = Publisher(connection, began, options.max_in_flight, options.ack_timeout)
     with pq.ParquetWriter(copy, SCHEMA) as file:
-        for batch in orders.batches():
+        for batch in orders.generate_batches():
             file.write_batch(batch)
             priorities = batch["priority"]
             rows = np.flatnonzero(np.asarray(priorities.is_valid()))
@@ -132,9 +132,9 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
     Raises:
         NatsError: something that is needed is missing or failed.
     """
-    voice.awaits("looking for PySpark and Java")
+    voice.begin_step("looking for PySpark and Java")
     spark_side.check_requirements()
-    voice.awaits("connecting to NATS" if servers is not None else "NATS is starting")
+    voice.begin_step("connecting to NATS" if servers is not None else "NATS is starting")
     with _ended_by_signals(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
         if servers is None:
@@ -169,40 +169,44 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         orders = Orders(messages, streams.orders.lower())
         copy = directory / "orders.parquet"
         began = clock.monotonic()
-        voice.awaits("publishing orders")
+        voice.begin_step("publishing orders")
         with borrow(streams.connection) as connection:
-            publish(connection, orders, streams.orders, copy, lambda stored: voice.reached(stored, messages, "stored"))
+            publish(
+                connection, orders, streams.orders, copy, lambda stored: voice.note_progress(stored, messages, "stored")
+            )
         seconds = clock.monotonic() - began
         voice.say(
             f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)"
         )
         began = clock.monotonic()
-        voice.awaits("Spark is starting")
+        voice.begin_step("Spark is starting")
         with spark_side.spark_errors(), spark_side.spark_session(directory) as spark:
             seconds = clock.monotonic() - began
             voice.say(
                 f"  Spark      {spark.version} on {spark.sparkContext.defaultParallelism} cores, up in {seconds:.1f} s"
             )
-            rows_in, rows_out = _query(voice, streams, spark, messages, directory / "checkpoint")
-            voice.awaits("comparing what came back with what was sent")
+            rows_in, rows_out = _run_query(voice, streams, spark, messages, directory / "checkpoint")
+            voice.begin_step("comparing what came back with what was sent")
             ok = True
             for claim, differences in _claims(streams, spark, copy, orders.revenue(), rows_in, rows_out):
                 ok &= not differences
                 found = f": {'; '.join(differences)}" if differences else ""
                 voice.say(f"  {'FAILED' if differences else 'ok':<8}{claim}{found}")
             voice.say()
-            voice.awaits("Spark is stopping")
+            voice.begin_step("Spark is stopping")
             return ok
 
 
-def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, checkpoint: Path) -> tuple[int, int]:
+def _run_query(
+    voice: Voice, streams: Streams, spark: SparkSession, published: int, checkpoint: Path
+) -> tuple[int, int]:
     """Run the query to its end, and return how many rows it read and wrote."""
     voice.say(f"  query      {streams.orders} -> revenue per region and minute -> {streams.revenue}")
     voice.say()
     voice.say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
     began = clock.monotonic()
-    voice.awaits("Spark is at the query")
-    voice.reached(0, published, "read")
+    voice.begin_step("Spark is at the query")
+    voice.note_progress(0, published, "read")
     orders = streams.load(
         spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-published // _BATCHES)
     )
@@ -216,7 +220,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
     )
     rows_in = rows_out = 0
     batches: list[tuple[int, int]] = []  # rows and milliseconds
-    for progress in spark_side.follow(query):
+    for progress in spark_side.follow_until_end(query):
         results = progress.stateOperators[0].numRowsTotal
         lag = lag_of_progress([json.loads(progress.json)])
         rows_in += progress.numInputRows
@@ -226,7 +230,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
             f"  {progress.batchId:>5} {progress.numInputRows:>12,} {progress.processedRowsPerSecond:>12,.0f} "
             f"{results:>12,} {lag.behind if lag else 0:>12,}"
         )
-        voice.reached(rows_in, published, "read")
+        voice.note_progress(rows_in, published, "read")
     seconds = clock.monotonic() - began
     last_rows, last_milliseconds = map(sum, zip(*batches[-_LAST:], strict=True))
     figures = {
@@ -252,13 +256,13 @@ def _claims(
     stored, written = streams.count(streams.orders), streams.count(streams.revenue)
     yield (
         f"{streams.orders} has every order that was published, once and unchanged",
-        _unequal(f"{streams.orders} holds", stored, published)
+        _describe_unequal(f"{streams.orders} holds", stored, published)
         + spark_side.differing_orders(spark.read.parquet(str(copy)), streams.load(spark.read, streams.orders)),
     )
-    yield "the query read as many rows as were published", _unequal("the query read", rows_in, published)
+    yield "the query read as many rows as were published", _describe_unequal("the query read", rows_in, published)
     yield (
         f"{streams.revenue} has every row that the query wrote",
-        _unequal(f"{streams.revenue} holds", written, rows_out),
+        _describe_unequal(f"{streams.revenue} holds", written, rows_out),
     )
     yield (
         f"the last of each of {len(expected):,} results is what the orders come to",
@@ -266,7 +270,7 @@ def _claims(
     )
 
 
-def _unequal(what: str, found: int, expected: int) -> list[str]:
+def _describe_unequal(what: str, found: int, expected: int) -> list[str]:
     return [] if found == expected else [f"{what} {found:,} instead of {expected:,}"]
 
 
@@ -288,7 +292,7 @@ def _say_how_to_look(voice: Voice, streams: Streams) -> None:
 
 def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
     """Keep a server that was started here until a signal arrives; raise if it ends by itself."""
-    voice.awaits(None)
+    voice.begin_step(None)
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
         voice.say("  The server runs until Ctrl-C.")
         while own.running:
@@ -302,7 +306,7 @@ def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
 def _ended_by_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
 
-    If the exception is swallowed, the next call of :meth:`.Voice.awaits` or :meth:`.Voice.reached` raises it again.
+    If the exception is swallowed, the next :meth:`.Voice.begin_step` or :meth:`.Voice.note_progress` raises it again.
     """
 
     def end(number: int, _: Any) -> NoReturn:

@@ -96,7 +96,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     # Spark would start whichever python3 is first on PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if "SPARK_HOME" not in os.environ:
-        _use_bytecode(directory / "home")
+        _make_spark_home(directory / "home")
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS, encoding="utf-8")
     settings: dict[str, bool | float | int | str | None] = {
@@ -125,7 +125,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _use_bytecode(home: Path) -> None:
+def _make_spark_home(home: Path) -> None:
     """Make a SPARK_HOME without the archive of PySpark's sources, so that processes import the installed PySpark.
 
     Spark starts a dozen Python processes. Each would compile what it imports from the archive.
@@ -172,7 +172,7 @@ def revenue_of(orders: DataFrame, prefix: str) -> DataFrame:
     )
 
 
-def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
+def follow_until_end(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
     """Yield the progress of each micro-batch that has read rows, as it ends; then raise the query's error, if any."""
     shown, active = -1, True
     while active:

@@ -31,7 +31,7 @@ class Voice:
         self._shown = False  # whether the terminal's line shows what is under way
         self._ended = False
         self.interruption: BaseException | None = None  # ends the program; a library may swallow it
-        self._ticker = threading.Thread(target=self._tick, name="demo-voice", daemon=True)
+        self._ticker = threading.Thread(target=self._run_ticker, name="demo-voice", daemon=True)
 
     def __enter__(self) -> Self:
         self._ticker.start()
@@ -51,7 +51,7 @@ class Voice:
             print(line, flush=True)
             self._spoke = clock.monotonic()
 
-    def awaits(self, what: str | None) -> None:
+    def begin_step(self, what: str | None) -> None:
         """Note the step that is under way from now on, such as ``Spark is starting``; None to stay silent.
 
         Raises:
@@ -59,12 +59,12 @@ class Voice:
                 by itself, has swallowed; not when ``what`` is None.
         """
         if what is not None:
-            self._end_if_interrupted()
+            self._raise_if_interrupted()
         with self._changed:
             self._awaited, self._since, self._progress = what, clock.monotonic(), None
             self._changed.notify()
 
-    def reached(self, done: int, of: int, what: str) -> None:
+    def note_progress(self, done: int, of: int, what: str) -> None:
         """Note the progress of the step that is under way, and show it in a terminal at once.
 
         Args:
@@ -73,16 +73,16 @@ class Voice:
             what: what happened to those that are done, such as ``stored``.
 
         Raises:
-            BaseException: as :meth:`awaits`.
+            BaseException: as :meth:`begin_step`.
         """
-        self._end_if_interrupted()
+        self._raise_if_interrupted()
         with self._changed:
             self._progress = (done, of, what)
             if self._terminal:
                 self._spoke = clock.monotonic() - SILENCE
                 self._changed.notify()
 
-    def _end_if_interrupted(self) -> None:
+    def _raise_if_interrupted(self) -> None:
         if self.interruption is not None:
             raise self.interruption
 
@@ -91,7 +91,7 @@ class Voice:
             print(_CLEAR, end="", flush=True)
             self._shown = False
 
-    def _tick(self) -> None:
+    def _run_ticker(self) -> None:
         with self._changed:
             while not self._ended:
                 now = clock.monotonic()
@@ -99,7 +99,7 @@ class Voice:
                 if left is None or left > 0:
                     self._changed.wait(left)
                     continue
-                line = self._line(now - self._since)
+                line = self._progress_line(now - self._since)
                 try:
                     self._clear()
                     print(line, end="" if self._terminal else "\n", flush=True)
@@ -108,7 +108,7 @@ class Voice:
                 self._shown = self._terminal
                 self._spoke = now
 
-    def _line(self, seconds: float) -> str:
+    def _progress_line(self, seconds: float) -> str:
         begin, end = f"  {'...':<9}  {self._awaited}", f" ({seconds:.0f} s)"
         if self._progress is None:
             return begin + end

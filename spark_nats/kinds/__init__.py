@@ -17,4 +17,4 @@ KINDS = {
     "objects": "objects:OBJECTS",
     "tables": "tables:TABLES",
 }
-"""Where each kind is, as :func:`.kind.load` takes it."""
+"""Where each kind is, as :func:`.kind.import_by_name` takes it."""

@@ -15,7 +15,7 @@ from pyspark.sql.types import Row
 
 from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
-from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
+from spark_nats.kinds.queries import check_any_option_set, kind_of, parse, parse_write
 from spark_nats.kinds.streams.options import WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -60,7 +60,7 @@ class NatsForeachWriter:
         texts = {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in options.items()}
         with errors_for_spark():
             settings = parse(texts)
-            check_where_to_write(settings)
+            check_any_option_set(settings)
             if refused := kind_of(settings, writing=True).not_by_foreach:
                 raise OptionError(refused())
             if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
@@ -92,7 +92,7 @@ class NatsForeachWriter:
             NatsError: this row, or one before it, could not be written.
         """
         if self._sending is None:
-            self._sending = self._begin(row)
+            self._sending = self._start_sending(row)
         self._sending.put(row)
 
     def close(self, error: Exception | None) -> None:
@@ -102,10 +102,10 @@ class NatsForeachWriter:
             NatsError: a row could not be written, and ``error`` is None.
         """
         if self._sending is not None:
-            self._sending.end(error)
+            self._sending.finish_or_give_up(error)
 
     @errors_for_spark()
-    def _begin(self, row: Row) -> _Sending:
+    def _start_sending(self, row: Row) -> _Sending:
         """Check the columns by the first row, and begin to send."""
         sink = sink_of(self._options)
         check_schema(from_arrow_schema(_batch_of([row]).schema), self._options, sink.columns)
@@ -130,19 +130,19 @@ class _Sending:
 
     def put(self, row: Row) -> None:
         """Hand over a row, or raise the error that ended the thread."""
-        self._hand_over(row)
+        self._queue_while_alive(row)
         if self._failed is not None:
             raise self._failed
 
-    def end(self, error: Exception | None) -> None:
+    def finish_or_give_up(self, error: Exception | None) -> None:
         """Wait until all rows are written; if an ``error`` ended the task, only until nothing more is sent."""
         self._given_up = error is not None
-        self._hand_over(None)
+        self._queue_while_alive(None)
         self._thread.join()
         if self._failed is not None and error is None:
             raise self._failed
 
-    def _hand_over(self, row: Row | None) -> None:
+    def _queue_while_alive(self, row: Row | None) -> None:
         while self._thread.is_alive():
             with suppress(Full):
                 self._rows.put(row, timeout=_LOOK)
@@ -151,17 +151,17 @@ class _Sending:
     def _run(self) -> None:
         try:
             with errors_for_spark():
-                write_partition(self._options, self._task, self._batches(), self._sink)
+                write_partition(self._options, self._task, self._wait_for_batches(), self._sink)
         except _GivenUpError:
             pass
         except Exception as error:  # put() or end() raises it, where Spark waits
             self._failed = error
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _wait_for_batches(self) -> Iterator[pa.RecordBatch]:
         nothing: pa.RecordBatch | None = None
         rows: list[Row | None] = []
         while rows[-1:] != [None]:
-            rows = self._take()
+            rows = self._wait_and_take()
             if self._given_up:
                 raise _GivenUpError
             if portion := [row for row in rows if row is not None]:
@@ -170,7 +170,7 @@ class _Sending:
             elif not rows and nothing is not None:
                 yield nothing
 
-    def _take(self) -> list[Row | None]:
+    def _wait_and_take(self) -> list[Row | None]:
         """Wait up to :data:`_QUIET` seconds for rows; return those to send together, with None after the last row."""
         rows: list[Row | None] = []
         with suppress(Empty):

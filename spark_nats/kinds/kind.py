@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def load(where: str) -> Any:
+def import_by_name(where: str) -> Any:
     """Return a function or a class, named as ``module:name`` in this package, that is imported when it is needed."""
     module, _, name = where.partition(":")
     return getattr(import_module(f"{__package__}.{module}"), name)
@@ -30,15 +30,15 @@ class Operation:
     Attributes:
         options: the dataclass of its options.
         maker: the function or class that makes Spark's reader or writer from checked options and a schema, as
-            :func:`load` takes it.
+            :func:`import_by_name` takes it.
     """
 
     options: type[Query]
     maker: str
 
-    def make(self, options: Query, schema: StructType) -> Any:
+    def make_reader_or_writer(self, options: Query, schema: StructType) -> Any:
         """Return the reader or the writer of a query."""
-        return load(self.maker)(options, schema)
+        return import_by_name(self.maker)(options, schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Kind:
             return self.write_stream if streaming else self.write
         return self.read_stream if streaming else self.read
 
-    def names(self, writing: bool, streaming: bool) -> set[str]:
+    def option_names(self, writing: bool, streaming: bool) -> set[str]:
         """Return the names of the options that can be set; none when the mode cannot read or write it."""
         operation = self.operation(writing, streaming)
         return names_of(Connecting, streaming) | names_of(operation.options, streaming) if operation else set()

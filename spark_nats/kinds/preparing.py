@@ -14,7 +14,7 @@ from spark_nats.protocol.api import UNAVAILABLE
 Result = TypeVar("Result")
 
 
-def wait_for_leaders(action: Callable[[], Result], retries: RetryOptions, what: str) -> Result:
+def retry_during_election(action: Callable[[], Result], retries: RetryOptions, what: str) -> Result:
     """Return the result of what a batch does first on the driver, tried again while leaders are elected.
 
     During an election, servers may also answer nothing. A server that cannot be reached is an error at once, because
@@ -30,14 +30,14 @@ def wait_for_leaders(action: Callable[[], Result], retries: RetryOptions, what: 
     """
     from spark_nats.client.retrying import retrying
 
-    return retrying(action, retries, what, established=False, retry_if=_is_unavailable)
+    return retrying(action, retries, what, established=False, retry_if=_may_be_election)
 
 
-def _is_unavailable(error: NatsError) -> bool:
+def _may_be_election(error: NatsError) -> bool:
     return isinstance(error, NatsTimeoutError) or (isinstance(error, JetStreamError) and error.code == UNAVAILABLE)
 
 
-def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
+def prepare_if_due(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
     """Prepare a micro-batch, unless that was done within :data:`PREPARED_FOR` seconds; wait for servers that are down.
 
     Spark asks for a writer for each micro-batch, in a new process, and for another writer when the tasks are done. The
@@ -52,7 +52,7 @@ def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable
     Raises:
         NatsError: the preparation failed.
     """
-    if sparkapi.ends_a_micro_batch():
+    if sparkapi.is_commit_or_abort():
         return
 
     def waiting(known: bool) -> None:

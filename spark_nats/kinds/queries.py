@@ -15,7 +15,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions.queries import NOTHING_TO_READ, NOWHERE_TO_WRITE, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.kinds import KINDS
-from spark_nats.kinds.kind import Kind, Operation, load
+from spark_nats.kinds.kind import Kind, Operation, import_by_name
 from spark_nats.options import settings
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.nearest import VIEW
@@ -29,7 +29,7 @@ Given = Mapping[str, str] | Settings
 @cache
 def kinds() -> tuple[Kind, ...]:
     """Return all kinds, that of the lowest precedence first."""
-    return tuple(sorted(map(load, KINDS.values()), key=lambda kind: kind.precedence))
+    return tuple(sorted(map(import_by_name, KINDS.values()), key=lambda kind: kind.precedence))
 
 
 class Documented(NamedTuple):
@@ -41,7 +41,7 @@ class Documented(NamedTuple):
 
 
 @cache
-def documented() -> dict[str, Documented]:
+def documented_options() -> dict[str, Documented]:
     """Return all options by their names in lower case: first those of the connection, last those of core NATS."""
     found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
     for row in Connecting.options.values():
@@ -52,13 +52,13 @@ def documented() -> dict[str, Documented]:
                 for row in use.options.options.values():
                     if row.streaming in (None, streaming):
                         found[row.name].append((row, kind, writing, streaming))
-    return {name.lower(): _documented(rows) for name, rows in found.items()}
+    return {name.lower(): _merge_documented(rows) for name, rows in found.items()}
 
 
 MODES = ((False, False), (False, True), (True, False), (True, True))  # whether it writes, and whether it streams
 
 
-def _documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documented:
+def _merge_documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documented:
     scopes = {"write" if writing else "read" for _, _, writing, _ in rows}
     batch = {row.default_in(False) or "" for row, _, _, streaming in rows if not streaming}
     live = {row.default_in(True) or "": kind for row, kind, _, streaming in reversed(rows) if streaming}
@@ -78,10 +78,10 @@ def _documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documente
 
 
 @cache
-def sections() -> dict[str, list[Documented]]:
+def options_by_section() -> dict[str, list[Documented]]:
     """Return all options in the sections in which docs/options.md and the command line show them."""
     found: dict[str, list[Documented]] = defaultdict(list)
-    for each in documented().values():
+    for each in documented_options().values():
         found[each.option.section].append(each)
     return dict(found)
 
@@ -95,16 +95,16 @@ def parse(options: Given) -> Settings:
     """
     if isinstance(options, Settings):
         return options
-    return settings.parse(options, {name: each.option for name, each in documented().items()})
+    return settings.parse(options, {name: each.option for name, each in documented_options().items()})
 
 
 def kind_of(given: Settings, writing: bool) -> Kind:
     """Return the kind of a query."""
-    named = [kind for kind in kinds() if kind.names(writing, False) & set(kind.named_by) & set(given.given)]
+    named = [kind for kind in kinds() if kind.option_names(writing, False) & set(kind.named_by) & set(given.given)]
     return (kinds()[0], *named)[-1]
 
 
-def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Operation, Query]:
+def check_and_choose_operation(given: Settings, writing: bool, streaming: bool) -> tuple[Operation, Query]:
     """Return how a query reads or writes, with its options.
 
     Raises:
@@ -130,15 +130,15 @@ def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool,
         OptionError: an option does not apply.
     """
     for name in names:
-        if name in given.given and (problem := misplaced_option(name, kind, writing, streaming)):
+        if name in given.given and (problem := find_misplaced_reason(name, kind, writing, streaming)):
             raise OptionError(problem)
 
 
-def misplaced_option(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
+def find_misplaced_reason(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
     """Return why an option cannot be set in a query; None when it can."""
-    if name in kind.names(writing, streaming):
+    if name in kind.option_names(writing, streaming):
         return None
-    has = [each for each in kinds() if name in each.names(writing, True) | each.names(writing, False)]
+    has = [each for each in kinds() if name in each.option_names(writing, True) | each.option_names(writing, False)]
     if not has:
         return OPTION_FOR_OTHERS(option=name, doing="reading" if writing else "writing")
     if kind in has:
@@ -159,7 +159,7 @@ def parse_read(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
-    return operation_of(parse(options), False, streaming)[1]
+    return check_and_choose_operation(parse(options), False, streaming)[1]
 
 
 def parse_write(options: Given, streaming: bool) -> Any:
@@ -168,10 +168,10 @@ def parse_write(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
-    return operation_of(parse(options), True, streaming)[1]
+    return check_and_choose_operation(parse(options), True, streaming)[1]
 
 
-def check_where_to_write(given: Settings) -> None:
+def check_any_option_set(given: Settings) -> None:
     """Check that some option is set: without any, rows would go to core NATS of this machine and vanish.
 
     Raises:

@@ -17,7 +17,7 @@ from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.kinds.preparing import wait_for_leaders
+from spark_nats.kinds.preparing import retry_during_election
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.query import Query, Triggers
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -108,7 +108,7 @@ class BatchReader(TaskReader[Q, P], DataSourceReader):
         options = self._options
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
-            found = wait_for_leaders(lambda: self._plan(js), options.retries, "planning a batch")
+            found = retry_during_election(lambda: self._plan(js), options.retries, "planning a batch")
         return with_servers(found, options.connection)
 
     def _plan(self, js: JetStream) -> Iterable[P]:
@@ -146,12 +146,12 @@ class TriggerPacing:
         return (self._limits.min_offsets or 0) if waits else 0
 
     @property
-    def waits_until(self) -> float:
+    def wait_ends_at(self) -> float:
         """When the wait for the minimum ends, by the monotonic clock; infinity without a wait."""
         if self._since is None or not self._limits.min_offsets:
             return math.inf
         return self._since + self._limits.max_delay
 
-    def begin_wait(self) -> None:
+    def note_planned(self) -> None:
         """Note that a micro-batch was planned."""
         self._since = clock.monotonic()

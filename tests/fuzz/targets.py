@@ -26,7 +26,12 @@ from spark_nats.jetstream.messages import first_sequence_since, last_sequence, s
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.tables.read import count_subjects, describe_consumers, describe_streams, find_messages
+from spark_nats.kinds.tables.read import (
+    ask_subject_rows,
+    ask_which_hold_messages,
+    request_consumer_rows,
+    request_stream_rows,
+)
 from spark_nats.kinds.tables.wire import bucket_row, stream_row
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
@@ -173,13 +178,13 @@ def answers(data: bytes) -> None:
         assert len({info.name for info in list_streams(js)}) < len(data)
     for row_of in (stream_row, bucket_row):
         with suppress(NatsError):
-            assert all(describe_streams(js, ["S", "KV_S"], row_of))
+            assert all(request_stream_rows(js, ["S", "KV_S"], row_of))
     with suppress(NatsError):
-        assert all(describe_consumers(js, ["S", "KV_S"]))
+        assert all(request_consumer_rows(js, ["S", "KV_S"]))
     with suppress(NatsError):
-        assert set(find_messages(js, ["S"])[0]) <= {"S"}
+        assert set(ask_which_hold_messages(js, ["S"])[0]) <= {"S"}
     with suppress(NatsError):
-        assert all(row["stream"] == "S" for row in count_subjects(js, "S", ()))
+        assert all(row["stream"] == "S" for row in ask_subject_rows(js, "S", ()))
     with suppress(NatsError):
         assert 0 <= account_info(js).streams.used <= MAX_INTEGER
     with suppress(ValueError):

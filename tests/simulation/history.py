@@ -467,8 +467,8 @@ def run(plan: Plan) -> Outcome:
 
     collects = gc.isenabled()
     gc.disable()  # so that the same is done at the same time, and costs less
-    before = sparkapi.ends_a_micro_batch, sys.unraisablehook
-    sparkapi.ends_a_micro_batch, sys.unraisablehook = ends_a_micro_batch, unraisable
+    before = sparkapi.is_commit_or_abort, sys.unraisablehook
+    sparkapi.is_commit_or_abort, sys.unraisablehook = ends_a_micro_batch, unraisable
     try:
         with world.held(transport):
             try:
@@ -483,7 +483,7 @@ def run(plan: Plan) -> Outcome:
                 violations.append(f"the model is wrong: {history.wrong}")
             _end(world)
     finally:
-        sparkapi.ends_a_micro_batch, sys.unraisablehook = before
+        sparkapi.is_commit_or_abort, sys.unraisablehook = before
         if collects:
             gc.enable()
     if not model:

@@ -12,7 +12,7 @@ import pytest
 
 import spark_nats
 from spark_nats.conditions import Topic
-from spark_nats.kinds.queries import documented
+from spark_nats.kinds.queries import documented_options
 from spark_nats.options.hints import HINTS
 
 PACKAGE = Path(spark_nats.__file__).parent
@@ -161,7 +161,7 @@ def files_below_options():
 def test_below_the_options_none_is_named():
     """What knows no options cannot tell its user to check one: an error has a topic, and what hands it to Spark knows
     the options."""
-    names = {each.option.name for each in documented().values() if not each.option.name.islower()}
+    names = {each.option.name for each in documented_options().values() if not each.option.name.islower()}
     named = re.compile(rf"\boptions? '|\b({'|'.join(names)})\b")
     for path in files_below_options():
         assert not named.search(path.read_text()), path
@@ -170,7 +170,7 @@ def test_below_the_options_none_is_named():
 
 def test_each_topic_has_options_to_check():
     assert set(HINTS) == set(Topic)
-    names = {each.option.name for each in documented().values()}
+    names = {each.option.name for each in documented_options().values()}
     for hint in HINTS.values():
         options = re.findall(r"'(\w+)'", hint)
         assert options

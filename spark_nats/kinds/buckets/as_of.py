@@ -56,7 +56,7 @@ from spark_nats.jetstream.times import end_at
 from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
-from spark_nats.kinds.buckets.entries import BucketReader, Entries, of_stream
+from spark_nats.kinds.buckets.entries import BucketReader, Entries, require_same_stream
 from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.kinds.task import leased_jetstream
@@ -150,7 +150,7 @@ class NatsMomentReader(NatsBucketReader):
                     held.add(delivered)
                 for loss in reader.losses:
                     raise_or_log_loss(loss, options.fail_on_data_loss, "the other rows")
-            yield from held.rows_at(reader.revision or 0, reader.doubtful)
+            yield from held.finish_and_read_rows(reader.revision or 0, reader.doubtful)
 
 
 def reader(options: MomentReadOptions, schema: StructType) -> NatsBucketReader:
@@ -192,7 +192,7 @@ class SnapshotBuffer:
         if self._ignore_deletes:
             self._deletions.append(operations_of(delivered.messages).deletions)
 
-    def rows_at(self, revision: int, without: Set[bytes] = frozenset()) -> Iterator[pa.RecordBatch]:
+    def finish_and_read_rows(self, revision: int, without: Set[bytes] = frozenset()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the bucket at a revision, without the keys of some subjects."""
         self._writer.close()
         subjects = pa.chunked_array(self._subjects, pa.binary())
@@ -255,7 +255,7 @@ class LatestReader:
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if self._reached < 0:
-            self._reached = self._state(js).last_sequence
+            self._reached = self._request_state(js).last_sequence
         if self._whole is not None:
             yield from self._whole.read(js)
             self._whole = None
@@ -264,7 +264,7 @@ class LatestReader:
             if self._part is not None:
                 yield from self._read_part(js, self._part)
                 continue
-            info = self._state(js, later)
+            info = self._request_state(js, later)
             last, later = info.last_sequence, 0.0
             if last == self._reached:
                 self.revision = last
@@ -280,9 +280,9 @@ class LatestReader:
             else:
                 self._part, self._found = self._range(last), 0
 
-    def _state(self, js: JetStream, later: float = 0.0) -> StreamInfo:
+    def _request_state(self, js: JetStream, later: float = 0.0) -> StreamInfo:
         (info,) = ask(js, [StateOf(self._what.stream)], later)
-        self._what = replace(self._what, end=of_stream(js, self._what.end, info))
+        self._what = replace(self._what, end=require_same_stream(js, self._what.end, info))
         return info
 
     def _range(self, last: int) -> RangeReader:
@@ -293,7 +293,7 @@ class LatestReader:
         """Continue to read a part that ends with the last sequence that the stream had when the part was planned."""
         for delivered in part.read(js):
             self._found += len(delivered.messages)
-            yield from self._wanted(delivered)
+            yield from self._note_batch_and_filter(delivered)
         last = part.cursor.end - 1
         if self._found == last - self._reached and not self._in_batch:
             self.revision = last
@@ -309,7 +309,7 @@ class LatestReader:
                 chunk = gets.receive()
                 if chunk is not None:
                     cursor = cursor.receive_until(chunk.last + 1)
-                    yield from self._wanted(chunk.delivered)
+                    yield from self._note_batch_and_filter(chunk.delivered)
         except Restart:
             self._part, self._found = self._range(last), 0
             return
@@ -319,7 +319,7 @@ class LatestReader:
         if gets.exhausted and self._reached >= last and not self._in_batch:
             self.revision = self._reached
 
-    def _wanted(self, delivered: Delivered) -> Iterator[Delivered]:
+    def _note_batch_and_filter(self, delivered: Delivered) -> Iterator[Delivered]:
         self._in_batch = is_within_batch(delivered.messages.header_at(len(delivered.messages) - 1))
         if self._matcher is not None:
             delivered = delivered.take(self._matcher.match(delivered.subjects))
@@ -380,9 +380,9 @@ class RevisionReader:
             self._found += len(delivered.messages)
             self._last = int(delivered.deliveries.stream_sequences()[-1])
             yield delivered
-        self._judge(js)
+        self._note_losses(js)
 
-    def _judge(self, js: JetStream) -> None:
+    def _note_losses(self, js: JetStream) -> None:
         """Find out what may be missing."""
         info = stream_info(js, self._what.stream)
         if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
@@ -395,8 +395,8 @@ class RevisionReader:
                 self._note_written(js)
         self._note_counts(js)
         if self._has_unnamed:
-            self._note_unnamed(js)
-        unknown = self._unknown_unnamed(history)
+            self._note_later_non_utf8(js)
+        unknown = self._doubtful_non_utf8(history)
         self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
         losses, bucket, revision = [], self._what.bucket, self.revision
         if self._last < revision and not self._what.keys:
@@ -414,9 +414,9 @@ class RevisionReader:
         for pattern in self._what.filters or (key_filter(">"),):
             counts = subjects_of(js, self._what.stream, pattern)
             listed = texts(list(counts)).cast(pa.binary())
-            subjects = _named(listed)
+            subjects = _certainly_utf8(listed)
             self._has_unnamed |= len(subjects) < len(listed)
-            for subject in _texts(subjects.filter(booleans(~self._was_read(subjects)))):
+            for subject in _texts(subjects.filter(booleans(~self._were_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
     def _note_oldest(self, js: JetStream, last: int) -> None:
@@ -425,7 +425,7 @@ class RevisionReader:
         self._later = self._later or _reader_of(headers, self.revision + 1, last + 1, self._retries)
         for delivered in self._later.read(js):
             subjects = delivered.subjects
-            unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
+            unread = ~self._were_read(subjects) & ~_may_be_non_utf8(subjects)
             if unread.any():
                 replacing = may_replace_all(delivered.messages)[unread]
                 for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
@@ -435,14 +435,14 @@ class RevisionReader:
         """Note the keys that were read and written meanwhile; all other keys that were read have lost nothing."""
         self._meanwhile = self._meanwhile or self._all_after(self._begins_at)
         for delivered in self._meanwhile.read(js):
-            subjects = _named(pc.unique(delivered.subjects))
-            self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
+            subjects = _certainly_utf8(pc.unique(delivered.subjects))
+            self._written.update(_texts(subjects.filter(booleans(self._were_read(subjects)))))
 
-    def _note_unnamed(self, js: JetStream) -> None:
+    def _note_later_non_utf8(self, js: JetStream) -> None:
         """For each key that no request can name, note the entries after the revision."""
         self._after = self._after or self._all_after(self.revision)
         for delivered in self._after.read(js):
-            unnamed = _are_unnamed(delivered.subjects)
+            unnamed = _may_be_non_utf8(delivered.subjects)
             if not unnamed.any():
                 continue
             chosen = delivered.take(unnamed)
@@ -456,12 +456,12 @@ class RevisionReader:
     def _all_after(self, revision: int) -> LatestReader:
         return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
 
-    def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
+    def _doubtful_non_utf8(self, history: int) -> Iterator[bytes]:
         """Yield the subjects of keys that no request can name and whose values at the revision are unknown.
 
         The entry that was read of a key is right unless writes during the read made the key lose entries.
         """
-        unnamed = (each.filter(booleans(_are_unnamed(each))) for each in self._delivered)
+        unnamed = (each.filter(booleans(_may_be_non_utf8(each))) for each in self._delivered)
         was_read = frozenset(chain.from_iterable(each.to_pylist() for each in unnamed))
         for subject, (last, revisions, replaces) in self._unnamed.items():
             unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
@@ -480,17 +480,17 @@ class RevisionReader:
                 if first is None or first.sequence > self.revision:
                     yield subject
 
-    def _was_read(self, subjects: pa.BinaryArray) -> Mask:
+    def _were_read(self, subjects: pa.BinaryArray) -> Mask:
         return flags_of(pc.is_in(subjects, pa.chunked_array(self._delivered, pa.binary())))
 
 
-def _are_unnamed(subjects: pa.BinaryArray) -> Mask:
+def _may_be_non_utf8(subjects: pa.BinaryArray) -> Mask:
     """Return a mask of the subjects with U+FFFD in the leader's list: no request can name one of them alone."""
     return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
 
 
-def _named(subjects: pa.BinaryArray) -> pa.BinaryArray:
-    return subjects.filter(booleans(~_are_unnamed(subjects)))
+def _certainly_utf8(subjects: pa.BinaryArray) -> pa.BinaryArray:
+    return subjects.filter(booleans(~_may_be_non_utf8(subjects)))
 
 
 def _texts(subjects: pa.BinaryArray) -> list[str]:

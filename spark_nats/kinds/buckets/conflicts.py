@@ -15,7 +15,7 @@ from spark_nats.jetstream.messages import last_message, message_from
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
-from spark_nats.kinds.buckets.key_columns import is_marker
+from spark_nats.kinds.buckets.key_columns import is_deletion
 from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.keyvalue import MAX_HISTORY, key_subject, stream_of
@@ -55,14 +55,14 @@ class Conflicts:
             raise PublishError(ENTRY_REFUSED(row=conflict.row, reason=conflict.reason))
         key = conflict.subject.removeprefix(self._published)
         subject = key_subject(self._bucket, key)
-        if ids and self._is_stored(js, subject, int(named), ids[0]):
+        if ids and self._find_out_if_stored(js, subject, int(named), ids[0]):
             return Resolution(stored=True)
         last = last_message(js, self._stream, subject)
         actual = last.sequence if last else 0
         expected = 0 if conflict.row in self._again else int(named)
         if actual == int(named):  # the expectation holds by now
             return Resolution(header=conflict.header)
-        if expected == 0 and (last is None or is_marker(last.header)):
+        if expected == 0 and (last is None or is_deletion(last.header)):
             # The key was deleted. To create it again, the row must expect the revision of the deletion (ADR-8), or 0
             # when that has expired.
             self._again.add(conflict.row)
@@ -78,7 +78,7 @@ class Conflicts:
             return Resolution(reason=said)
         raise PublishError(said)
 
-    def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
+    def _find_out_if_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
         """Return whether the key has a revision with that message id after the expected one."""
         sequence = expected
         for _ in range(MAX_HISTORY):

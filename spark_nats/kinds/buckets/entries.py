@@ -92,7 +92,7 @@ class Phase:
         if not count:
             return Phase(Scope.DONE, ())
         is_worth_it = self.scope is Scope.EVERYTHING or (self.scope is Scope.NEWER and 2 * count < self.left)
-        if _has_replaced(missing) or (count > MAX_FILTERS and is_worth_it):
+        if _has_non_utf8(missing) or (count > MAX_FILTERS and is_worth_it):
             return Phase(Scope.NEWER, all_filters, end, end, (), count)
         some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
         return Phase(Scope.MOVED, some, 1, 1, rest, count)  # any key may have been yielded before
@@ -178,7 +178,7 @@ class BucketReader:
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[PullConsumer, Cursor]:
         """Create a consumer for the current phase."""
-        info, made, listed, expected = self._place(js, cursor)
+        info, made, listed, expected = self._create_at_leader(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
         self._pass = _Pass(consumer, listed, info.last_sequence + 1, expected)
         if not self._phase.repeats_from:
@@ -186,7 +186,7 @@ class BucketReader:
         if listed:
             consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, info.average_size)))
         try:
-            consumer.exhausted = not made.pending and self._is_through(js, cursor)
+            consumer.exhausted = not made.pending and self._ask_if_all_received(js, cursor)
         except BaseException:
             consumer.close()
             raise
@@ -204,8 +204,10 @@ class BucketReader:
                 consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
             delivered = _chosen(delivered, sequences >= cursor.received)
             cursor = cursor.receive_until(last + 1)
-            consumer.exhausted = cursor.received >= now.end or (consumer.exhausted and self._is_through(js, cursor))
-        over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
+            consumer.exhausted = cursor.received >= now.end or (
+                consumer.exhausted and self._ask_if_all_received(js, cursor)
+            )
+        over = arrived.silence is not None and self._is_over_or_pull(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
     def still_wanted(self, delivered: Delivered) -> Delivered | None:
@@ -232,12 +234,12 @@ class BucketReader:
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Decide whether the consumer has delivered all that it could, and find the keys that moved meanwhile."""
         phase, now = self._phase, self._pass
-        if cursor.received < now.end and not self._is_through(js, cursor):
+        if cursor.received < now.end and not self._ask_if_all_received(js, cursor):
             return Step(cursor, Move.RECEIVE)
-        if now.found >= now.expected and (phase.scope is not Scope.NEWER or _has_replaced(self._sought or ())):
+        if now.found >= now.expected and (phase.scope is not Scope.NEWER or _has_non_utf8(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
-            missing = self._missing(js)
+            missing = self._ask_missing_subjects(js)
         if missing and len(missing) == phase.left:  # keys are written faster than they can be read
             moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.wait_or_raise(JetStreamError(moved))
@@ -249,21 +251,21 @@ class BucketReader:
 
     # Requests about the stream
 
-    def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool, float]:
+    def _create_at_leader(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool, float]:
         """Create a consumer on the stream's leader.
 
         Returns:
             The stream's state before, the consumer, whether it has a list, and how many messages it has to deliver,
             infinite when the stream changed meanwhile.
         """
-        info = self._state(js)
+        info = self._request_state(js)
         for _ in range(MAX_PLACES):
             # A bucket that keeps one revision has nothing else in its stream, and can be read from a sequence on.
             one = info.config.get("max_msgs_per_subject") == 1
             listed = not (one or self._history or self._phase.scope is Scope.NEWER)
             start = None if listed else cursor.received
             made = create_ephemeral(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
-            before, info = info, self._state(js)
+            before, info = info, self._request_state(js)
             if not made.leader or before.leader == made.leader == info.leader:
                 unchanged = (before.last_sequence, before.messages) == (info.last_sequence, info.messages)
                 return before, made, listed, made.pending if unchanged else inf
@@ -271,18 +273,18 @@ class BucketReader:
         nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MAX_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)
 
-    def _state(self, js: JetStream) -> StreamInfo:
+    def _request_state(self, js: JetStream) -> StreamInfo:
         try:
             info = self._view.request_state(js, self._stream)
         except StreamNotFoundError:
             raise JetStreamError(conditions.DELETED_WHILE_READ(stream=self._stream)) from None
-        self._end = of_stream(js, self._end, info)
+        self._end = require_same_stream(js, self._end, info)
         self.created = self._end.created
         return info
 
-    def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
+    def _is_over_or_pull(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
         """Return whether a silent consumer has delivered all; otherwise make it continue after a removed sequence."""
-        if self._is_through(js, cursor):
+        if self._ask_if_all_received(js, cursor):
             return True
         if silence > 2 * pulls.HEARTBEAT:
             raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
@@ -293,16 +295,16 @@ class BucketReader:
             self._pass.consumer.pull(1, pulls.PULL_EXPIRES)
         return False
 
-    def _is_through(self, js: JetStream, cursor: Cursor) -> bool:
+    def _ask_if_all_received(self, js: JetStream, cursor: Cursor) -> bool:
         """Return whether the leader has nothing left of what the stream had when the consumer was created.
 
         Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
         """
-        filters, is_doubtful = self._phase.filters or (">",), not self._state(js).undisputed
+        filters, is_doubtful = self._phase.filters or (">",), not self._request_state(js).undisputed
         found = sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 
-    def _missing(self, js: JetStream) -> list[str]:
+    def _ask_missing_subjects(self, js: JetStream) -> list[str]:
         """Return the subjects of keys that were not yielded, out of those that the first call found.
 
         A name that may stand for several keys always counts, because it is not known whether these were yielded.
@@ -318,7 +320,7 @@ class BucketReader:
         return [each for each in found if each in self._sought]
 
 
-def of_stream(js: JetStream, end: Position, info: StreamInfo) -> Position:
+def require_same_stream(js: JetStream, end: Position, info: StreamInfo) -> Position:
     """Return a position as the stream now names it, or raise :class:`JetStreamError` where that is another stream."""
     if info.created == end.created:
         return end
@@ -328,7 +330,7 @@ def of_stream(js: JetStream, end: Position, info: StreamInfo) -> Position:
     return end._replace(created=info.created)
 
 
-def _has_replaced(names: Iterable[str]) -> bool:
+def _has_non_utf8(names: Iterable[str]) -> bool:
     """Return whether one of the names in a leader's list may stand for several keys, which no filter can name."""
     return any(REPLACED in name for name in names)
 

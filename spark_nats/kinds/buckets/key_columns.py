@@ -67,7 +67,7 @@ def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
     return np.where(purges, _PURGE, np.where(deletes, _DEL, _PUT))
 
 
-def is_marker(header: bytes) -> bool:
+def is_deletion(header: bytes) -> bool:
     """Return whether the message of a header block deletes its key."""
     return bool(_codes(bytecolumns.byte_strings([header]))[0] != _PUT)
 
@@ -84,7 +84,9 @@ def find_key_violation(keys: pa.Array) -> Violation | None:
     return find_violation(keys, wrong, key_violation)
 
 
-def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+def check_and_convert_entries(
+    prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse
+) -> dict[str, pa.Array]:
     """Convert the columns of entries to the columns of messages.
 
     Args:

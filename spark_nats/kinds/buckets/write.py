@@ -53,9 +53,9 @@ def sink_of(options: BucketStreamWrite) -> Sink:
 
 
 def _messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
-    from spark_nats.kinds.buckets.key_columns import messages_of
+    from spark_nats.kinds.buckets.key_columns import check_and_convert_entries
 
-    return messages_of(prefix, columns, rows, refuse)
+    return check_and_convert_entries(prefix, columns, rows, refuse)
 
 
 def _naming(bucket: str, js: JetStream) -> AbstractContextManager[None]:

@@ -50,7 +50,9 @@ class Piece(NamedTuple):
         ]
 
 
-def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYTES) -> list[list[Piece]]:
+def cut_into_partitions(
+    pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYTES
+) -> list[list[Piece]]:
     """Cut received messages into partitions, in order.
 
     They are cut evenly into ``min_partitions``, or one for each message if there are fewer messages. They are also cut
@@ -74,7 +76,7 @@ def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYT
     return [part for part in parts if part]
 
 
-def last_of(pieces: Sequence[Piece], count: int) -> list[Piece]:
+def last_messages(pieces: Sequence[Piece], count: int) -> list[Piece]:
     """Return the last ``count`` messages; all when there are fewer."""
     found: list[Piece] = []
     for piece in reversed(pieces):
@@ -111,7 +113,7 @@ class Backlog:
         """Whether half of ``max_bytes`` wait, so that it is time to take them."""
         return 2 * self._waiting >= self._max_bytes
 
-    def add(self, piece: Piece) -> None:
+    def add_or_drop(self, piece: Piece) -> None:
         """Append messages, as many as fit; drop and count the others."""
         with self._lock:
             room = self._max_bytes - self._waiting
@@ -176,7 +178,7 @@ class Backlog:
         with self._lock:
             self._gaps.append(sentence)
 
-    def losses(self, subjects: str) -> list[ConditionText]:
+    def take_losses(self, subjects: str) -> list[ConditionText]:
         """Return the losses since the last call; dropped messages are reported for these subjects."""
         with self._lock:
             said, self._gaps = self._gaps, []

@@ -24,7 +24,7 @@ from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core import conditions
-from spark_nats.kinds.core.backlog import Backlog, Piece, cut, iso_time, last_of
+from spark_nats.kinds.core.backlog import Backlog, Piece, cut_into_partitions, iso_time, last_messages
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
@@ -37,7 +37,7 @@ from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
-from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, stop_when_terminated
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, install_sigterm_handler
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # where the query ends, if it is to end with what it had received at its start
         self._seen: int | None = None
 
-    def _receiving(self) -> Backlog:
+    def _start_receivers(self) -> Backlog:
         """Return the backlog; start the receivers if they have not started.
 
         Raises:
@@ -190,7 +190,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._spool = Spool(options.spool_location)
             backlog = Backlog(options.max_buffered_bytes)
             queue = _queue_group(options, options.receivers)
-            stop_when_terminated()
+            install_sigterm_handler()
             while len(self._receivers) < options.receivers:
                 start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
@@ -207,7 +207,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: now."""
-        self._receiving()
+        self._start_receivers()
         return CoreOffset(self._epoch, 0)._asdict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -217,18 +217,18 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how much has been received: the query ends there."""
-        self._target = self._receiving().end
+        self._target = self._start_receivers().end
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, ``start`` if none is due; a spool, if any, keeps the micro-batch."""
-        backlog = self._receiving()
-        self._say_losses(backlog)
+        backlog = self._start_receivers()
+        self._take_and_log_losses(backlog)
         self._noted = at = CoreOffset.from_json(start)
-        begin = self._number(at)
+        begin = self._number_and_note_epoch(at)
         self._seen = end = backlog.end
-        if (kept := self._kept_after(at, look=self._kept is None)) is not None:
-            return self._plan(at.epoch, kept)
+        if (kept := self._find_spooled_end_after(at, look=self._kept is None)) is not None:
+            return self._note_planned_end(at.epoch, kept)
         if self._target is not None:
             end = min(end, self._target)
         if not isinstance(limit, ReadAllAvailable):
@@ -238,11 +238,11 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end <= begin:
             return start  # byte-identical, because Spark compares text
         # Once more before the query leaves that epoch: its process may just have ended.
-        if (kept := self._kept_after(at, look=True)) is not None:
-            return self._plan(at.epoch, kept)
+        if (kept := self._find_spooled_end_after(at, look=True)) is not None:
+            return self._note_planned_end(at.epoch, kept)
         if self._spool:
             self._spool.write(self._epoch, end, backlog.take(begin, end))
-        return self._plan(self._epoch, end)
+        return self._note_planned_end(self._epoch, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the offset of all that was received at the last :meth:`latestOffset`, for progress; None before it."""
@@ -256,18 +256,18 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: an earlier process planned the micro-batch, its messages are lost, and ``failOnDataLoss`` is
                 set.
         """
-        backlog = self._receiving()
+        backlog = self._start_receivers()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
-        begin = self._number(first)
+        begin = self._number_and_note_epoch(first)
         self._noted = last
         if last.epoch == self._epoch:
             pieces = backlog.take(begin, last.messages)
         elif first == last:
             pieces = []
         else:
-            self._number(last)
-            pieces = self._received_before(first.messages if first.epoch == last.epoch else 0, last)
-        return [WireSlice.of(part) for part in cut(pieces, self._options.min_partitions)]
+            self._number_and_note_epoch(last)
+            pieces = self._read_spooled_or_report(first.messages if first.epoch == last.epoch else 0, last)
+        return [WireSlice.of(part) for part in cut_into_partitions(pieces, self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one partition, on an executor."""
@@ -287,18 +287,18 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._spool.remove(done.epoch, done.messages)
             if done.epoch == self._epoch:
                 for epoch, read in self._earlier.items():
-                    if late := [end - read for end in self._spool.ends(epoch) if end > read]:
-                        self._say_dropped(max(late), "since they came into the spool after the next start of the query")
+                    if late := [end - read for end in self._spool.list_ends(epoch) if end > read]:
+                        self._log_dropped(max(late), "since they came into the spool after the next start of the query")
                     self._spool.remove(epoch)
                 self._earlier.clear()
 
     def stop(self) -> None:
         """Unsubscribe, receive what is in flight, close the connections, and keep or count what nobody has read."""
         for receiver in self._receivers:
-            receiver.close()
+            receiver.unsubscribe_and_wait()
         if self._backlog is None:
             return
-        self._say_losses(self._backlog)
+        self._take_and_log_losses(self._backlog)
         # Of two epochs, it is not known which one the next start finds in the checkpoint.
         ends = {at.epoch: at for at in (self._noted, self._end) if at is not None}
         left = self._backlog.end - (ends[self._epoch].messages if self._epoch in ends else 0)
@@ -308,19 +308,21 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._spool and ends:
             try:
                 for at in ends.values():
-                    self._keep(self._spool, self._backlog, at)
+                    self._spool_unplanned(self._spool, self._backlog, at)
                 logger.info(conditions.RECEIVED_KEPT(subjects=self._subjects, messages=left).with_code)
                 return
             except NatsError as error:
                 reason = f"since {error}"
-        self._say_dropped(left, reason)
+        self._log_dropped(left, reason)
 
-    def _keep(self, spool: Spool, backlog: Backlog, at: CoreOffset) -> None:
+    def _spool_unplanned(self, spool: Spool, backlog: Backlog, at: CoreOffset) -> None:
         """Put into the spool what was received and not planned, as micro-batches that follow a position in its epoch.
 
         There the next start looks for them.
         """
-        last = max([at.messages, *spool.ends(at.epoch)])  # a file after the position is one that Spark has not noted
+        last = max(
+            [at.messages, *spool.list_ends(at.epoch)]
+        )  # a file after the position is one that Spark has not noted
         begin = first = last if at.epoch == self._epoch else 0
         while begin < backlog.end:
             end = self._end_within_limits(backlog, begin, backlog.end)
@@ -331,17 +333,17 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _subjects(self) -> str:
         return ",".join(self._options.subjects)
 
-    def _say_losses(self, backlog: Backlog) -> None:
-        for loss in backlog.losses(self._subjects):
+    def _take_and_log_losses(self, backlog: Backlog) -> None:
+        for loss in backlog.take_losses(self._subjects):
             logger.warning(loss.with_code)
 
-    def _say_dropped(self, messages: int, reason: str) -> None:
+    def _log_dropped(self, messages: int, reason: str) -> None:
         said = conditions.RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason)
         logger.warning(said.with_code)
 
-    def _plan(self, epoch: str, messages: int) -> dict[str, Any]:
+    def _note_planned_end(self, epoch: str, messages: int) -> dict[str, Any]:
         """Note the end of a micro-batch, and return it as an offset."""
-        self._pace.begin_wait()
+        self._pace.note_planned()
         self._end = CoreOffset(epoch, messages)
         return self._end._asdict()
 
@@ -353,7 +355,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, backlog.end_within(begin, most))
         return end
 
-    def _kept_after(self, at: CoreOffset, look: bool) -> int | None:
+    def _find_spooled_end_after(self, at: CoreOffset, look: bool) -> int | None:
         """Return the end of the first micro-batch that the spool has after a position in an earlier epoch.
 
         ``look``: list the spool; else use the last list, since Spark asks many times a second.
@@ -361,24 +363,24 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._spool is None or at.epoch == self._epoch:
             return None
         if look or self._kept is None:
-            self._kept = self._spool.ends(at.epoch)
+            self._kept = self._spool.list_ends(at.epoch)
         return min((end for end in self._kept if end > at.messages), default=None)
 
-    def _number(self, offset: CoreOffset) -> int:
+    def _number_and_note_epoch(self, offset: CoreOffset) -> int:
         """Return the number of messages before an offset; for one of another epoch, note that epoch and return 0."""
         if offset.epoch == self._epoch:
             return offset.messages
         self._earlier[offset.epoch] = max(offset.messages, self._earlier.get(offset.epoch, 0))
         return 0
 
-    def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
+    def _read_spooled_or_report(self, begin: int, last: CoreOffset) -> list[Piece]:
         """Return a micro-batch that an earlier process planned; empty if its loss is no error (``failOnDataLoss``)."""
         if last.messages == begin:
             return []  # of a query that ended in its first micro-batch, which has no messages
         subjects = self._subjects
         rest = "what is published now"
         try:
-            kept = self._spool.read(last.epoch, last.messages) if self._spool else None
+            kept = self._spool.find_micro_batch(last.epoch, last.messages) if self._spool else None
         except SpoolDamageError as damage:
             first, end = begin + 1, last.messages
             what = conditions.SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
@@ -386,7 +388,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             if kept is not None:
                 # It may begin earlier, if Spark did not note the one before.
-                return last_of(kept, last.messages - begin)
+                return last_messages(kept, last.messages - begin)
             what = conditions.RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"

@@ -57,7 +57,7 @@ class Receiver:
         self._connection = connect(options)
         self._subscription = self._subscribe()
         self._stays = False  # the server is about to shut down, and there is no other one
-        self._thread = threading.Thread(target=self._run, name="nats-receiver", daemon=True)
+        self._thread = threading.Thread(target=self._receive_until_closed, name="nats-receiver", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def close(self) -> None:
+    def unsubscribe_and_wait(self) -> None:
         """Unsubscribe, receive what is still in flight, and close the connection; wait up to ten seconds for that."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT)
@@ -79,40 +79,40 @@ class Receiver:
             raise
         return subscription
 
-    def _run(self) -> None:
+    def _receive_until_closed(self) -> None:
         try:
             while not self._stop.is_set():
                 try:
                     messages = self._connection.next(self._subscription, _POLL)
                     if messages is not None:
-                        self._keep(messages)
+                        self._add_to_backlog(messages)
                     if self._connection.lame_duck and not self._stays:
-                        self._move()
+                        self._leave_server_or_stay()
                 except PermissionsError:
                     raise
                 except NatsError as error:
                     self._keep_pending()
-                    self._connect_again(error)
-            self._drain()
+                    self._reconnect_or_stop(error)
+            self._unsubscribe_and_keep()
         except BaseException as error:
             self._failure = error
         finally:
             self._keep_pending()
             self._connection.close()
 
-    def _drain(self) -> None:
+    def _unsubscribe_and_keep(self) -> None:
         with contextlib.suppress(NatsError):
             for messages in self._connection.unsubscribe_and_take(self._subscription):
-                self._keep(messages)
+                self._add_to_backlog(messages)
 
-    def _keep(self, messages: Messages) -> None:
-        self._backlog.add(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
+    def _add_to_backlog(self, messages: Messages) -> None:
+        self._backlog.add_or_drop(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
 
     def _keep_pending(self) -> None:
         for messages in iter(self._subscription.pop, None):
-            self._keep(messages)
+            self._add_to_backlog(messages)
 
-    def _move(self) -> None:
+    def _leave_server_or_stay(self) -> None:
         """Move from a server that is about to shut down to another one; if there is none, stay until it ends."""
         server = self._connection.server
         try:
@@ -121,14 +121,14 @@ class Receiver:
             self._stays = True
             return
         since = clock.time()
-        self._drain()
+        self._unsubscribe_and_keep()
         self._keep_pending()
         self._connection.close()
         self._connection = connection
         self._subscription = self._subscribe()
         self._note_gap(since, f"{server} is shutting down")
 
-    def _connect_again(self, error: NatsError) -> None:
+    def _reconnect_or_stop(self, error: NatsError) -> None:
         """Connect again, without a time limit; the retries may limit the attempts, and closing ends them.
 
         Raises:

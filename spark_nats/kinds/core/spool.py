@@ -69,7 +69,7 @@ class Spool:
                 file.write(b"spark-nats spool 1 %020d %b\n" % (size, digest.hexdigest().encode()))
             self._fs.move(draft, self._path(epoch, end))
 
-    def ends(self, epoch: str) -> list[int]:
+    def list_ends(self, epoch: str) -> list[int]:
         """Return where the micro-batches end that are kept of an epoch, in order.
 
         Raises:
@@ -78,7 +78,7 @@ class Spool:
         with self._errors("read"):
             return sorted(self._files(epoch))
 
-    def read(self, epoch: str, end: int) -> list[Piece] | None:
+    def find_micro_batch(self, epoch: str, end: int) -> list[Piece] | None:
         """Return a micro-batch that was kept; None when there is none.
 
         Raises:
@@ -91,7 +91,7 @@ class Spool:
                 return None
             with self._fs.open_input_file(path) as file:
                 content = file.read_buffer()
-            if wrong := _damage(content):
+            if wrong := _find_damage(content):
                 raise SpoolDamageError(f"the file {path!r} of the spool {wrong}")
             with pa.ipc.open_stream(content.slice(0, content.size - _SEAL_LENGTH)) as reader:
                 return [Piece(**row) for row in reader.read_all().to_pylist()]
@@ -135,7 +135,7 @@ def _arrow_stream(pieces: Sequence[Piece]) -> Iterator[pa.Buffer]:
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA).serialize()
 
 
-def _damage(content: pa.Buffer) -> str | None:
+def _find_damage(content: pa.Buffer) -> str | None:
     """Return what is wrong with the content of a file; None when it is what was written."""
     if content.size == 0:
         return "is empty"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from spark_nats.kinds.objects.wire import descriptions, store_config, stream_of_store
+from spark_nats.kinds.objects.wire import descriptions_filter, store_config, stream_of_store
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
@@ -76,7 +76,7 @@ class ObjectChangesOptions(_Objects, StreamScan):
             ObjectScan,
             streams=(stream,),
             pattern=None,
-            filters=(descriptions(self.store),),
+            filters=(descriptions_filter(self.store),),
             starting_offsets=self.starting_offsets_for(self.store, stream),
             objects=self.as_a(ObjectReadOptions),
         ).check_and_convert(given)

@@ -59,12 +59,12 @@ class _Contents:
         self._options = options
         self._schema = schema
 
-    def row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
+    def read_row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
         """Return an object with what :func:`.store.read_content` returns, or without content if the schema has none."""
         if "content" not in self._schema.names:
             return found, None
         return lease.ask_with_retries(
-            lambda js: store.read_content(js, found, self._check, self._lost, lease.retries, this_version)
+            lambda js: store.read_content(js, found, self._check, self._raise_or_log_loss, lease.retries, this_version)
         )
 
     def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ class _Contents:
             some: list[dict[str, Any]] = []
             size = 0
             for found, content in filter(None, rows(lease)):
-                some.append(_columns(found, content))
+                some.append(_row_values(found, content))
                 size += len(content or b"")
                 if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
                     yield pa.RecordBatch.from_pylist(some, schema)
@@ -90,7 +90,7 @@ class _Contents:
         if info.size > most:
             raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
 
-    def _lost(self, what: ConditionText) -> None:
+    def _raise_or_log_loss(self, what: ConditionText) -> None:
         raise_or_log_loss(what, self._options.fail_on_data_loss, "null as its content")
 
 
@@ -100,7 +100,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
     def _plan(self, js: JetStream) -> list[ObjectsPartition]:
         """Spread the objects whose names match over partitions."""
         options = self._options
-        subjects = store.list_objects(js, options.store)
+        subjects = store.list_description_subjects(js, options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
@@ -115,7 +115,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
                 for each in lease.ask_with_retries(
                     partial(store.describe_objects, store=self._options.store, subjects=some)
                 ):
-                    yield contents.row(each, lease, this_version=False)
+                    yield contents.read_row(each, lease, this_version=False)
 
         return contents.batches(rows)
 
@@ -134,18 +134,18 @@ class NatsObjectStreamReader(NatsStreamReader):
         """Read first the descriptions of objects, then their content."""
         contents = self._contents
         found = [each for batch in super()._rows(partition) for each in self._described(batch)]
-        yield from contents.batches(lambda lease: (contents.row(each, lease, this_version=True) for each in found))
+        yield from contents.batches(lambda lease: (contents.read_row(each, lease, this_version=True) for each in found))
 
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
         name, wanted = self._objects.store, self._objects.pattern
         return [
-            store.described_by(name, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
+            store.parse_stored_object(name, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
             for row in batch.to_pylist()
             if wanted is None or wanted.fullmatch(name_of(row["subject"]))
         ]
 
 
-def _columns(found: StoredObject, content: bytes | None) -> dict[str, Any]:
+def _row_values(found: StoredObject, content: bytes | None) -> dict[str, Any]:
     """Return the values of an object by the names of columns, as Arrow accepts them."""
     info = found.info
     return {

@@ -62,7 +62,7 @@ class StoredObject:
     sequence: int
 
 
-def list_objects(js: JetStream, store: str) -> list[str]:
+def list_description_subjects(js: JetStream, store: str) -> list[str]:
     """Return the subjects of the descriptions in a store, those of deleted objects included.
 
     Raises:
@@ -71,7 +71,7 @@ def list_objects(js: JetStream, store: str) -> list[str]:
     """
     stream = wire.stream_of_store(store)
     with naming_store(js, store):
-        subjects = list(subjects_of(js, stream, wire.descriptions(store)))
+        subjects = list(subjects_of(js, stream, wire.descriptions_filter(store)))
     warn_of_non_utf8(stream, subjects, "objects that are described on them are left out")
     return subjects
 
@@ -87,21 +87,21 @@ def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list
     with naming_store(js, store):
         found = ask(js, [MessageAt(wire.stream_of_store(store), None, subject) for subject in subjects])
     described = [
-        described_by(store, subject, message.payload, message.time, message.sequence)
+        parse_stored_object(store, subject, message.payload, message.time, message.sequence)
         for subject, message in zip(subjects, found, strict=True)
         if message
     ]
     return [each for each in described if not each.info.deleted]
 
 
-def described_by(store: str, subject: str, payload: bytes, time: int, sequence: int) -> StoredObject:
+def parse_stored_object(store: str, subject: str, payload: bytes, time: int, sequence: int) -> StoredObject:
     """Return the object that a message describes.
 
     Raises:
         ProtocolError: the message describes no object.
     """
     try:
-        return StoredObject(store, subject, wire.read_description(payload), time, sequence)
+        return StoredObject(store, subject, wire.parse_description(payload), time, sequence)
     except ValueError as error:
         said = conditions.OBJECT_NOT_DESCRIBED(name=wire.name_of(subject), store=store, reason=error)
         raise ProtocolError(said) from None
@@ -141,20 +141,20 @@ def read_content(
     now = found
     content: bytes | str = ""  # or what is wrong with it
     for _ in range(MAX_TIMES):
-        target = _target(js, now)
+        target = _follow_links(js, now)
         if not isinstance(target, StoredObject):
             if target:
                 lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
             break
         check(target)
-        content = _content(js, target, retries)
+        content = _read_content_or_problem(js, target, retries)
         if isinstance(content, bytes):
             break
-        seen = _described_now(js, target)
+        seen = _request_object(js, target)
         if seen is not None and seen.info == target.info:
             lost(conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content))
             break
-        latest = _described_now(js, now) if not this_version or found.info.link else None
+        latest = _request_object(js, now) if not this_version or found.info.link else None
         if latest is None:
             return (found, None) if this_version else None
         now = latest
@@ -165,12 +165,12 @@ def read_content(
     return now, content if isinstance(content, bytes) else None
 
 
-def _described_now(js: JetStream, found: StoredObject) -> StoredObject | None:
+def _request_object(js: JetStream, found: StoredObject) -> StoredObject | None:
     """Return the object as it is described now; None when it is deleted or missing."""
     return next(iter(describe_objects(js, found.store, [found.subject])), None)
 
 
-def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
+def _follow_links(js: JetStream, found: StoredObject) -> StoredObject | str:
     """Return the object at the end of an object's links, or why there is none; empty for a link to a whole store."""
     for _ in range(MAX_HOPS + 1):
         if found.info.link is None:
@@ -188,7 +188,7 @@ def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
     return f"{MAX_HOPS} links lead to yet another one"
 
 
-def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> bytes | str:
+def _read_content_or_problem(js: JetStream, found: StoredObject, retries: Retries | None) -> bytes | str:
     """Return the content of an object, or what is wrong with it."""
     info, chunks, size = found.info, list[bytes](), 0
     if info.chunks:
@@ -212,7 +212,7 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Report a missing stream as this missing store, and suggest an object store with a similar name."""
     missing = partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
-    return naming_its_kind(js, name, wire.descriptions("*"), store_of, missing)
+    return naming_its_kind(js, name, wire.descriptions_filter("*"), store_of, missing)
 
 
 CHUNKS_AT_ONCE = 16
@@ -246,9 +246,9 @@ class Putting:
             NatsError: the connection failed, or the store is missing or unavailable.
         """
         nuid = clock.token(11)  # 22 characters, like the NUIDs of other clients
-        former = self._former(js)
+        former = self._request_former_and_state(js)
         if self._info.deleted and (former is None or former.deleted):
-            self._purge(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
+            self._purge_chunks(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
         from spark_nats.kinds.streams.write.partitions import names_its_stream  # readers do without the write side
 
@@ -275,25 +275,25 @@ class Putting:
             self._publish(js, [(wire.description_subject(self._store, self._info.name), description, rollup)])
         except PublishError:
             with contextlib.suppress(NatsError):
-                self._purge(js, {nuid})
+                self._purge_chunks(js, {nuid})
             raise
         self._stale.discard(nuid)
-        self._purge(js, self._stale)
+        self._purge_chunks(js, self._stale)
 
-    def _purge(self, js: JetStream, nuids: Iterable[str]) -> None:
+    def _purge_chunks(self, js: JetStream, nuids: Iterable[str]) -> None:
         """Purge chunks that belong to no object."""
         for nuid in sorted(nuids):
             js.request(Api.STREAM_PURGE, self._stream, body={"filter": wire.chunk_subject(self._store, nuid)})
             self._stale.discard(nuid)
 
-    def _former(self, js: JetStream) -> wire.ObjectInfo | None:
+    def _request_former_and_state(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the stored description that this one is to replace, if there is one, and note its chunks."""
         with naming_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)
             questions: list[Asked[Any]] = [MessageAt(self._stream, None, subject), StateOf(self._stream)]
             message, self._state = ask(js, questions)
         try:
-            former = wire.read_description(message.payload) if message else None
+            former = wire.parse_description(message.payload) if message else None
         except ValueError:
             return wire.ObjectInfo(self._info.name)  # an invalid description, which is replaced
         if former and former.nuid and former.chunks and not former.deleted and not former.link:

@@ -33,10 +33,10 @@ def stream_of_store(bucket: str) -> str:
 
 def description_subject(bucket: str, name: str) -> str:
     """Return the subject of an object's description."""
-    return f"{descriptions(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}"
+    return f"{descriptions_filter(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
-def descriptions(bucket: str) -> str:
+def descriptions_filter(bucket: str) -> str:
     """Return the filter for the descriptions of a bucket's objects."""
     return f"{_SUBJECTS}.{bucket}.M.>"
 
@@ -108,7 +108,7 @@ class ObjectInfo:
     deleted: bool = False
 
 
-def read_description(payload: bytes) -> ObjectInfo:
+def parse_description(payload: bytes) -> ObjectInfo:
     """Parse the description of an object.
 
     Raises:
@@ -166,7 +166,7 @@ def store_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
     """
     config = {
         "name": stream_of_store(bucket),
-        "subjects": [chunk_subject(bucket, ">"), descriptions(bucket)],
+        "subjects": [chunk_subject(bucket, ">"), descriptions_filter(bucket)],
         "discard": "new",
         "allow_rollup_hdrs": True,
         "allow_direct": True,

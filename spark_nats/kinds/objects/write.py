@@ -39,10 +39,10 @@ MAX_NAME = 2048
 def sink_of(options: ObjectWriteOptions) -> Sink:
     """Return an object store as the target of rows."""
     words = f"object store {options.store}"
-    return Sink(words=words, prepare=prepare_objects, write=write_objects, columns=COLUMNS)
+    return Sink(words=words, prepare=create_or_check_store, write=write_objects, columns=COLUMNS)
 
 
-def prepare_objects(options: ObjectWriteOptions) -> None:
+def create_or_check_store(options: ObjectWriteOptions) -> None:
     """Log in on the driver, and create the store if the options ask for it.
 
     Raises:
@@ -78,14 +78,14 @@ def write_objects(
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}
-                info, content = _checked(row, rows)
+                info, content = _object_of_row(row, rows)
                 js.ask_with_retries(Putting(options.store, info, content).put)
                 rows += 1
                 size += len(content or b"")
         return Written(Counts(rows=rows, bytes=size, reconnects=js.lease.reconnects), run=task.run)
 
 
-def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
+def _object_of_row(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
     """Return the object of a row, and its content, which is None for a link or a deletion."""
     name, content = row["name"], row["content"]
     if not name:

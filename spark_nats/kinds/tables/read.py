@@ -46,38 +46,38 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
 
     def _plan(self, js: JetStream) -> list[TablePartition]:
         """Request the list of streams."""
-        return [TablePartition(choose_streams(js, self._options.streams, self._options.pattern))]
+        return [TablePartition(list_and_check_streams(js, self._options.streams, self._options.pattern))]
 
     def _rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         with leased_jetstream(self._options, f"reading the table of {self._options.table}") as lease:
-            for answer in self._answers(lease, partition.streams):
+            for answer in self._request_rows(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):
                     yield pa.RecordBatch.from_pylist(some, schema)
 
-    def _answers(self, lease: JetStreamLease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
+    def _request_rows(self, lease: JetStreamLease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
         """Ask one question after the other, and yield the rows of each answer."""
         options, ask = self._options, lease.ask_with_retries
         if options.table == STREAMS:
-            yield ask(partial(describe_streams, names=streams, row_of=stream_row))
+            yield ask(partial(request_stream_rows, names=streams, row_of=stream_row))
         elif options.table == BUCKETS:
-            yield ask(partial(describe_streams, names=[*filter(bucket_of, streams)], row_of=bucket_row))
+            yield ask(partial(request_stream_rows, names=[*filter(bucket_of, streams)], row_of=bucket_row))
         for i in range(0, len(streams), STREAMS_AT_ONCE):
             some = streams[i : i + STREAMS_AT_ONCE]
             if options.table == CONSUMERS:
-                yield ask(partial(describe_consumers, streams=some))
+                yield ask(partial(request_consumer_rows, streams=some))
             elif options.table == SUBJECTS:
-                holding, problems = ask(partial(find_messages, streams=some))
+                holding, problems = ask(partial(ask_which_hold_messages, streams=some))
                 yield problems
                 for stream in holding:
-                    yield ask(partial(count_subjects, stream=stream, filters=options.filters))
+                    yield ask(partial(ask_subject_rows, stream=stream, filters=options.filters))
 
 
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_REASON})
 
 
-def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
+def list_and_check_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
     """Return the streams that are named, or that match the pattern, or else all streams of the account.
 
     Raises:
@@ -94,14 +94,14 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
     return tuple(names or there)
 
 
-def describe_streams(js: JetStream, names: Collection[str], row_of: Callable[[listing.Listed], Row]) -> list[Row]:
+def request_stream_rows(js: JetStream, names: Collection[str], row_of: Callable[[listing.Listed], Row]) -> list[Row]:
     """Return a row for each of these streams that exists, as ``row_of`` makes it."""
     listed, wanted = listing.all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [row_of(each) for each in listed if each.name in wanted]
 
 
-def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
+def request_consumer_rows(js: JetStream, streams: Sequence[str]) -> list[Row]:
     """Return a row for each consumer of some streams; the first pages of the lists share one round trip.
 
     A stream that is offline, or whose name cannot be part of a subject, has one row with its problem. A stream that no
@@ -122,7 +122,7 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
     return rows
 
 
-def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
+def ask_which_hold_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
     """Return which streams hold messages, and a row with its problem for each stream that cannot be queried.
 
     A stream that no longer exists is in neither list. All requests share one round trip, so there is one wait for the
@@ -133,13 +133,13 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
     named = [each for each in streams if not name_violation(each)]
     for stream, state in zip(named, try_asking(js, [StateOf(each) for each in named]), strict=True):
         if isinstance(state, NatsError):
-            rows += _problem_of(stream, state)
+            rows += _problem_row_or_raise(stream, state)
         elif state.messages:
             holding.append(stream)
     return holding, rows
 
 
-def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
+def ask_subject_rows(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
     """Return a row for each subject that has messages in a stream and that a filter matches; without filters, for all.
 
     A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
@@ -147,7 +147,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
     try:
         counts = [listing.subjects_of(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
-        return iter(_problem_of(stream, error))
+        return iter(_problem_row_or_raise(stream, error))
     listing.warn_of_non_utf8(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
         {"stream": stream, "subject": subject, "messages": fitting(messages)}
@@ -156,7 +156,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
     )
 
 
-def _problem_of(stream: str, error: NatsError) -> list[Row]:
+def _problem_row_or_raise(stream: str, error: NatsError) -> list[Row]:
     """Return the row of a stream that cannot be queried now, or no row if it is gone; raise any other error."""
     if isinstance(error, StreamNotFoundError):
         return []

@@ -56,7 +56,7 @@ def stream_row(listed: Listed) -> Row:
     if problem is None:
         row |= {
             **{name: fitting(getattr(info, name)) for name in _COUNTS},
-            **{name: _moment(getattr(info, name)) for name in ("first_time", "last_time")},
+            **{name: _time_or_none(getattr(info, name)) for name in ("first_time", "last_time")},
             "subject_count": _number(entry, "state", "num_subjects") or 0,  # the server leaves 0 out
             "consumer_count": fitting(info.consumers),
         }
@@ -154,9 +154,9 @@ def _flag(document: Any, *path: str) -> bool:
 
 
 def _time(document: Any, *path: str) -> datetime | None:
-    return None if documents.value_at(document, *path) is None else _moment(documents.time_at(document, *path))
+    return None if documents.value_at(document, *path) is None else _time_or_none(documents.time_at(document, *path))
 
 
-def _moment(nanoseconds: int) -> datetime | None:
+def _time_or_none(nanoseconds: int) -> datetime | None:
     """Return a time; None for 0 and for the year 1, which mean never."""
     return documents.to_datetime(nanoseconds) if nanoseconds > 0 else None

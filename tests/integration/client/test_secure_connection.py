@@ -157,7 +157,7 @@ def test_core_nats_is_received_through_tls(server_factory: ServerFactory, certif
         connection.send(b"PUB a.x 5\r\nhello\r\n" * 100_000)
         connection.flush()
     wait_until(lambda: backlog.end == 100_000, timeout=60)
-    receiver.close()
+    receiver.unsubscribe_and_wait()
     receiver.check()
     assert sum(piece.wire.count(b"\r\nhello\r\n") for piece in backlog.take(0, 100_000)) == 100_000
 
@@ -178,4 +178,4 @@ def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFact
         return ""
 
     assert "refused the credentials: " in wait_until(refusal, timeout=60)
-    receiver.close()
+    receiver.unsubscribe_and_wait()

@@ -20,7 +20,7 @@ from spark_nats import clock
 from spark_nats.cli import main
 from spark_nats.commands import STREAM_ACTIVITIES
 from spark_nats.embedded import NatsServer
-from spark_nats.kinds.queries import sections
+from spark_nats.kinds.queries import options_by_section
 from tests.certificates import Certificates
 from tests.integration.commands.test_permissions import (
     ACCOUNTS,
@@ -766,7 +766,7 @@ def test_a_server_that_says_nothing_any_more_is_given_up(check: Command, server_
 def test_whoever_reads_may_stop_reading(nats_server: Server) -> None:
     command = f"{sys.executable} -m spark_nats.cli options | head -1"
     ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert ran.stdout == f"{next(iter(sections()))}\n"
+    assert ran.stdout == f"{next(iter(options_by_section()))}\n"
     assert ran.stderr == ""
 
 
@@ -800,7 +800,7 @@ def test_in_a_terminal_there_are_tables_of_rich() -> None:
 def test_the_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
     shown = capsys.readouterr().out.strip().split("\n\n")
-    for section, (title, options) in zip(shown, sections().items(), strict=True):
+    for section, (title, options) in zip(shown, options_by_section().items(), strict=True):
         first, head, *rows = section.splitlines()
         assert first == title
         assert head.split() == ["option", "for", "default", "meaning"]

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spark_nats.cli import main
 from spark_nats.commands.checkpoints import Checkpoint
-from spark_nats.commands.lag import Found, exposition
+from spark_nats.commands.lag import Found, prometheus_text
 from spark_nats.lag import LagSample, QueryLag, StreamLag
 from tests.integration.commands.test_lag import position, write_checkpoint
 from tests.nats_py import NatsPy
@@ -111,7 +111,7 @@ def test_two_sources_of_a_query_may_read_one_stream_and_names_may_have_any_chara
     streams = [StreamLag(name, 1, 2, 1) for name in names]
     lag = QueryLag("q", -1, at, (*streams, replace(streams[0], source=1)))
     look = LagSample(0.0, 0.0, {})
-    text = exposition(Found(Checkpoint("q", (look,), -1, None), lag))
+    text = prometheus_text(Found(Checkpoint("q", (look,), -1, None), lag))
     found = {labels for name, labels in samples_in(text) if name == "spark_nats_lag_messages"}
     expected = [("0", name) for name in names] + [("1", "ORDERS")]
     assert found == {(("query", "q"), ("source", source), ("stream", name)) for source, name in expected}

@@ -180,13 +180,13 @@ def test_an_interrupted_demonstration_leaves_no_server(
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
 def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed(interruption: BaseException) -> None:
     with Voice() as voice:
-        voice.awaits("something")
+        voice.begin_step("something")
         voice.interruption = interruption
         with pytest.raises(type(interruption)):
-            voice.awaits("something else")
+            voice.begin_step("something else")
         with pytest.raises(type(interruption)):
-            voice.reached(1, 2, "read")
-        voice.awaits(None)
+            voice.note_progress(1, 2, "read")
+        voice.begin_step(None)
 
 
 def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:
@@ -384,10 +384,10 @@ def test_whoever_reads_may_stop_reading_the_demonstration(spark_environment: dic
 
 def test_orders_are_the_same_for_the_same_seed() -> None:
     one, same, other = Orders(60_000, "orders"), Orders(60_000, "orders"), Orders(60_000, "orders", 1)
-    made = pa.Table.from_batches(one.batches())
+    made = pa.Table.from_batches(one.generate_batches())
     assert made.num_rows == 60_000
-    assert made.equals(pa.Table.from_batches(same.batches()))
-    assert not made.equals(pa.Table.from_batches(other.batches()))
+    assert made.equals(pa.Table.from_batches(same.generate_batches()))
+    assert not made.equals(pa.Table.from_batches(other.generate_batches()))
     assert one.revenue() == same.revenue() != other.revenue()
     assert sum(revenue.orders for revenue in one.revenue().values()) == 60_000
 

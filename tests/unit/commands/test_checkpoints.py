@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spark_nats.commands.checkpoints import read_checkpoint
 from spark_nats.errors import NatsError
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import lag_of_samples, offset_of
+from spark_nats.lag import lag_of_samples, parse_offset
 from spark_nats.protocol.subjects import name_violation
 
 MADE = "2026-11-01T08:00:00Z"
@@ -99,7 +99,7 @@ def test_an_offset_of_a_later_version_is_named(later: dict[str, Any], tmp_path: 
     told = sentence(checkpoint(tmp_path / "c", f"v1\n{HEAD}\n{text}"))
     assert "which this version" in told
     assert "a later one has written it" in told
-    assert offset_of(text) is None
+    assert parse_offset(text) is None
 
 
 def test_metadata_that_is_none_leaves_the_query_unknown(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_metadata_that_is_none_leaves_the_query_unknown(tmp_path: Path) -> None:
 
 def test_a_progress_that_says_nothing_is_none_of_ours() -> None:
     for document in ("{", '{"a":' * 100_000, '{"S": {"next": 5}}', {"S": {"created": MADE, "next": True}}, "5", None):
-        assert offset_of(document) is None
+        assert parse_offset(document) is None
 
 
 @pytest.mark.parametrize("entry", [{"next": 81.7}, {"next": True}, {"since": "1", "first": 1}])

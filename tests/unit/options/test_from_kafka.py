@@ -5,11 +5,11 @@ import re
 import pytest
 
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import documented, parse
+from spark_nats.kinds.queries import documented_options, parse
 from tests.pages import ROOT
 
 NAMED = re.compile(r"`([^`]+)`")
-KNOWN = {each.option.name for each in documented().values()}
+KNOWN = {each.option.name for each in documented_options().values()}
 
 
 def rows() -> list[tuple[str, list[str]]]:

@@ -12,7 +12,15 @@ from spark_nats.errors import OptionError
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.core import CORE
 from spark_nats.kinds.objects import OBJECTS
-from spark_nats.kinds.queries import MODES, documented, kinds, misplaced_option, parse, parse_read, parse_write
+from spark_nats.kinds.queries import (
+    MODES,
+    documented_options,
+    find_misplaced_reason,
+    kinds,
+    parse,
+    parse_read,
+    parse_write,
+)
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
@@ -700,20 +708,20 @@ def test_rows_are_not_written_as_messages_to_an_object_store():
 def test_an_option_is_named_as_its_field_unless_it_says_otherwise():
     assert WriteOptions.options["max_in_flight"].name == "maxInFlight"
     assert Triggers.options["max_offsets"].name == "maxOffsetsPerTrigger"
-    assert len(documented()) == 84
+    assert len(documented_options()) == 84
 
 
 def test_what_does_not_go_together_is_said_of_options_that_there_are():
     rows = [row for group in GROUPS for row in group.options.values()]
     named = {name for row in rows for name in (*row.needs, *row.excludes)} | set(sum(TOGETHER, ()))
-    assert {documented()[name.lower()].option.name for name in named} == named
+    assert {documented_options()[name.lower()].option.name for name in named} == named
 
 
 def test_an_option_of_several_kinds_is_one():
     """It is read in the same way, means the same, and stands in one section."""
     for group in GROUPS:
         for row in group.options.values():
-            same = documented()[row.name.lower()].option
+            same = documented_options()[row.name.lower()].option
             assert (row.read, row.meaning, row.section) == (same.read, same.meaning, same.section)
 
 
@@ -740,7 +748,7 @@ NEEDED = {
 
 @pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
 def test_the_documented_default_is_the_one_that_is_used(kind, writing, streaming):
-    for option, _, default in documented().values():
+    for option, _, default in documented_options().values():
         if not default or option.name not in kind.names(writing, streaming):
             continue
         shown = re.fullmatch(r"(\S+) in streaming(?: \(KV buckets: (\w+)\))?, (\S+) in batch", default)
@@ -774,8 +782,8 @@ def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
 
 @pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
 def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, streaming):
-    for option, scope, _ in documented().values():
-        problem = misplaced_option(option.name, kind, writing, streaming)
+    for option, scope, _ in documented_options().values():
+        problem = find_misplaced_reason(option.name, kind, writing, streaming)
         assert (problem is None) == (option.name in kind.names(writing, streaming))
         if problem is None:
             continue
@@ -785,7 +793,7 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, stream
             continue
         if option.name == "table":  # whatever has it is a table
             continue
-        there = {each for each in kinds() for live in (False, True) if option.name in each.names(writing, live)}
+        there = {each for each in kinds() for live in (False, True) if option.name in each.option_names(writing, live)}
         if kind in there:
             assert (
                 "not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}"

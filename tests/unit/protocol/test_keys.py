@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.js.kv import VALID_KEY_RE
 
-from spark_nats.kinds.buckets.key_columns import find_key_violation, is_marker
+from spark_nats.kinds.buckets.key_columns import find_key_violation, is_deletion
 from spark_nats.protocol.keyvalue import key_subject, key_violation
 from spark_nats.protocol.subjects import covers, filter_violation, subject_violation
 from tests.unit.reference import broken
@@ -41,4 +41,4 @@ def test_a_column_of_keys_is_judged_as_each_of_them(keys: list[str]) -> None:
     ],
 )
 def test_a_message_that_says_that_its_key_is_gone_is_known(header: bytes, expected: bool) -> None:
-    assert is_marker(header) is expected
+    assert is_deletion(header) is expected

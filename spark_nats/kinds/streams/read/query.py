@@ -89,11 +89,11 @@ class StreamingQuery:
         asked = clock.monotonic()
         found = self._asking(latest, start, limits)
         if found.size:
-            self.pace.begin_wait()
+            self.pace.note_planned()
         self.reach = found.reach
         self.memory.expects_more = found.end != start
         if found.end == start and self._target is None:
-            until = self.pace.waits_until if found.waits else math.inf
+            until = self.pace.wait_ends_at if found.waits else math.inf
             self.idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != start)
         return found.end
 

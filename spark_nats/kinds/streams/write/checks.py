@@ -20,7 +20,7 @@ from spark_nats.jetstream.listing import stream_names, suggesting_names
 from spark_nats.jetstream.messages import MessageAt, try_asking
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
-from spark_nats.kinds.kind import load
+from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
@@ -91,7 +91,7 @@ def prepare(
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        writer = load(options.row_writer)(options, sink)
+        writer = import_by_name(options.row_writer)(options, sink)
         writer.prepare(js)
         if options.stream is None:
             return None

@@ -21,7 +21,7 @@ from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.publisher import Aside, Publisher
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.kind import load
+from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
@@ -53,7 +53,7 @@ def write_partition(
     dedup = (ExactlyOnce if options.is_exact else Deduplication)(options, task)
     what = f"writing to {options.stream or 'core NATS'}"
     stream: StreamInfo | None = None
-    writer: RowWriter = load(options.row_writer)(options, sink)
+    writer: RowWriter = import_by_name(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased_jetstream(options, what, waits=options.stream is None) as lease:
         max_payload = lease.js.connection.info.max_payload

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from spark_nats.conditions import ConditionText
 from spark_nats.conditions.queries import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
 from spark_nats.errors import SchemaError
-from spark_nats.kinds.kind import load
+from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import COLUMN_FOR_STREAMS, COLUMN_NOT_FOR_CORE, NO_SUBJECT
 from spark_nats.options.query import Query
@@ -133,7 +133,7 @@ PLAIN = Sink()  # streams and core NATS
 
 def sink_of(options: Query) -> Sink:
     """Return the target of the rows of a query."""
-    return load(options.sink)(options) if options.sink else PLAIN
+    return import_by_name(options.sink)(options) if options.sink else PLAIN
 
 
 def check_columns(schema: StructType, columns: Columns) -> None:

@@ -20,7 +20,7 @@ from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.conditions.queries import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError, PublishError
-from spark_nats.kinds.preparing import prepare_once, wait_for_leaders
+from spark_nats.kinds.preparing import prepare_if_due, retry_during_election
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import pass_on
@@ -29,7 +29,7 @@ from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask, Written, 
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
-from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
+from spark_nats.sparkapi import DataSourceStreamArrowWriter, is_table_creation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ def writer(options: Query, schema: StructType) -> NatsWriter:
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
     prepare = partial(_prepare, options, False, columns, sink)
-    mark = wait_for_leaders(prepare, options.retries, f"writing to {sink.target(options)}")
+    mark = retry_during_election(prepare, options.retries, f"writing to {sink.target(options)}")
     return NatsWriter(options, sink, may_have_ids(columns, options), mark)
 
 
@@ -56,7 +56,7 @@ def stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
     prepare = partial(_prepare, options, True, columns, sink)
-    prepare_once(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
+    prepare_if_due(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
     return NatsStreamWriter(options, sink, may_have_ids(columns, options))
 
 
@@ -130,7 +130,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
             NatsError: the connection failed, or a row could not be written and is not left out.
         """
         context = TaskContext.get()
-        if context and makes_a_table(context):
+        if context and is_table_creation(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         return self._write(self._task(context, self._id, None), iterator)
 

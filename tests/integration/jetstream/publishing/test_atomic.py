@@ -573,7 +573,7 @@ def test_a_batch_whose_ids_are_not_committed_yet_does_not_count_as_stored(
         refused.extend([] if answer is None else [answer.verdict])
         return answer
 
-    monkeypatch.setattr(batches.BatchPublisher, "_exchange", noted)
+    monkeypatch.setattr(batches.BatchPublisher, "_send_and_await", noted)
     ids = ["first", "second"]
     rows = table(subject=[f"{unique}.x"] * 2, payload=[b"1", b"2"], msg_id=ids)
     with NatsPy(cluster.urls.split(",")) as client:

@@ -457,7 +457,7 @@ def test_a_task_that_takes_no_more_rows_closes_what_it_reads_before_its_connecti
         was_closed.append(consumer._js.connection.closed)
         finish(consumer)
 
-    monkeypatch.setattr(PullConsumer, "finish", noted)
+    monkeypatch.setattr(PullConsumer, "close_or_keep", noted)
     reader = batch_reader(nats_server, stream=unique, minPartitions=1)
     (partition,) = reader.partitions()
     rows = reader.read(partition)

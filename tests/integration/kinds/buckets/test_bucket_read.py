@@ -324,7 +324,7 @@ def test_the_keys_that_a_consumer_has_to_deliver_count_only_if_none_was_written_
         nats_py.publish_acked([(f"$KV.{unique}.k7", b"2", {"Nats-Rollup": "sub"})])
         return replace(made, pending=made.pending - 1)
 
-    monkeypatch.setattr(entries, "create_consumer", written_meanwhile)
+    monkeypatch.setattr(entries, "create_ephemeral", written_meanwhile)
     monkeypatch.setattr(pulls, "PULL_BYTES", 1)  # one message after the other, so that they end before the moved key
     found = read_values(nats_server, unique)
     assert (found.keys(), found["k7"]) == (set(keys), b"2")

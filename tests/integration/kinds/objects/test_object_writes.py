@@ -220,7 +220,7 @@ def test_a_deletion_that_is_tried_again_purges_the_chunks_too(
         raise NatsConnectionError("lost before the purge")
 
     with monkeypatch.context() as lost, pytest.raises(NatsConnectionError), borrow(connection_options) as connection:
-        lost.setattr(Putting, "_purge", torn)
+        lost.setattr(Putting, "_purge_chunks", torn)
         deletion.put(JetStream(connection))
     assert len(chunk_subjects(nats_py, unique)) == 1
     with borrow(connection_options) as connection:

@@ -125,7 +125,7 @@ def test_a_batch_that_waits_is_not_stored_again_if_another_attempt_has_stored_it
         return b'{"stream":"S","seq":2,"batch":"%b","count":2}' % batch
 
     monkeypatch.setitem(CONFIG, "duplicate_window", 10**8)
-    monkeypatch.setattr(batches, "read_back", read_back)
+    monkeypatch.setattr(batches, "wait_and_read_ids", read_back)
     with publishing(answer, 60.0, exact=True) as publisher:
         publish(publisher, 2)
     assert len(commits) == (not others)

@@ -158,7 +158,7 @@ def publishing(stream: LastValues, is_bucket: bool, id_prefix: str | None = None
         patch.setattr(decide, "LOST_OUT_OF_ORDER", 0.05)
         patch.setattr(flight, "FIRST_ABSENCE", 0.001)
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
-        patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
+        patch.setattr(recovery, "read_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), AT_ONCE, "the test") as lease:
             began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
             resolve = (lambda _js, _conflict: None) if is_bucket else None

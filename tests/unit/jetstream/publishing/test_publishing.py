@@ -212,7 +212,7 @@ def publishing(
         patch.setattr(decide, "LOST_OUT_OF_ORDER", silence)
         patch.setattr(flight, "FIRST_ABSENCE", 0.001)
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
-        patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
+        patch.setattr(recovery, "read_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
             began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
             yield publisher_for(lease.connection, began, max_in_flight, ack_timeout, lease=lease, **settling)

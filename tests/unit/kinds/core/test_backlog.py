@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructType
 
-from spark_nats.kinds.core.backlog import PIECE_OVERHEAD, Backlog, Piece, cut
+from spark_nats.kinds.core.backlog import PIECE_OVERHEAD, Backlog, Piece, cut_into_partitions
 from spark_nats.kinds.core.read import NatsCoreStreamReader, WireSlice
 from spark_nats.kinds.core.spool import Spool
 from spark_nats.kinds.queries import parse_read
@@ -50,7 +50,7 @@ def messages_of(part: list[Piece]) -> int:
 @settings(max_examples=40)
 @given(pieces(), st.integers(1, 12), st.integers(1, 400))
 def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], minimum: int, max_bytes: int) -> None:
-    slices = cut(parts, minimum, max_bytes)
+    slices = cut_into_partitions(parts, minimum, max_bytes)
     assert rows(chain.from_iterable(slices)) == rows(parts)
     assert len(slices) >= min(minimum, messages_of(parts))
     largest = max((len(part.wire) for part in parts), default=0)
@@ -66,7 +66,7 @@ def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], min
 def test_a_partition_is_as_large_as_it_may_be_after_an_even_cut() -> None:
     wire = message(b"x")
     parts = [Piece(4 * wire, 4, 0), Piece(wire, 1, 1), Piece(wire, 1, 2)]
-    assert [*map(messages_of, cut(parts, 2, 4 * len(wire)))] == [3, 3]
+    assert [*map(messages_of, cut_into_partitions(parts, 2, 4 * len(wire)))] == [3, 3]
 
 
 @settings(max_examples=40)
@@ -74,7 +74,7 @@ def test_a_partition_is_as_large_as_it_may_be_after_an_even_cut() -> None:
 def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece], data: st.DataObject) -> None:
     backlog = Backlog(1 << 20)
     for part in parts:
-        backlog.add(part)
+        backlog.add_or_drop(part)
     everything = rows(parts)
     assert backlog.end == len(everything)
     start = 0
@@ -86,7 +86,7 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
             backlog.release(end)
         start = end
     assert backlog.take(start, start) == []
-    assert not backlog.losses("a")
+    assert not backlog.take_losses("a")
 
 
 @settings(max_examples=40)
@@ -96,7 +96,7 @@ def test_a_backlog_says_how_many_messages_have_so_many_bytes(
 ) -> None:
     backlog = Backlog(1 << 20)
     for part in parts:
-        backlog.add(part)
+        backlog.add_or_drop(part)
 
     def size(start: int, end: int) -> int:
         return sum(len(piece.wire) for piece in backlog.take(start, end))
@@ -117,7 +117,7 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
     kept, dropped, taken = [], 0, 0
     for part in parts:
         before = backlog.end
-        backlog.add(part)
+        backlog.add_or_drop(part)
         added = backlog.end - before
         kept += rows([part])[:added]
         dropped += part.messages - added
@@ -127,7 +127,7 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
             next_end = int(frame_ends(part.wire)[added]) - (int(frame_ends(part.wire)[added - 1]) if added else 0)
             assert waiting <= limit < waiting + next_end + PIECE_OVERHEAD
     assert rows(backlog.take(0, backlog.end)) == kept
-    losses = backlog.losses("a")
+    losses = backlog.take_losses("a")
     if dropped:
         (loss,) = losses
         assert loss.condition == "NATS_MESSAGES_DROPPED"
@@ -135,7 +135,7 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
         assert loss.parameters["bytes"] == limit
     else:
         assert losses == []
-    assert not backlog.losses("a")
+    assert not backlog.take_losses("a")
 
 
 def message(payload: bytes) -> bytes:
@@ -146,11 +146,11 @@ def test_what_was_taken_waits_no_longer() -> None:
     size = len(message(b"x" * 100)) + PIECE_OVERHEAD
     backlog = Backlog(2 * size)
     for _ in range(5):
-        backlog.add(Piece(message(b"x" * 100), 1, 0))
-        backlog.add(Piece(message(b"y" * 100), 1, 0))
+        backlog.add_or_drop(Piece(message(b"x" * 100), 1, 0))
+        backlog.add_or_drop(Piece(message(b"y" * 100), 1, 0))
         backlog.take(backlog.end - 2, backlog.end)
     assert backlog.end == 10
-    assert not backlog.losses("a")
+    assert not backlog.take_losses("a")
 
 
 def test_frames_end_where_the_next_ones_begin() -> None:
@@ -166,13 +166,13 @@ def test_a_spool_gives_back_what_it_was_given(tmp_path_factory: pytest.TempPathF
     for spool in (Spool(str(location / "a b")), Spool(location.as_uri() + "/c")):
         spool.write("e", 7, parts)
         spool.write("e", 9, parts[:1])
-        assert spool.read("e", 7) == parts
-        assert spool.read("e", 8) is None
-        assert spool.read("other", 7) is None
+        assert spool.find_micro_batch("e", 7) == parts
+        assert spool.find_micro_batch("e", 8) is None
+        assert spool.find_micro_batch("other", 7) is None
         spool.remove("e", 7)
-        assert spool.read("e", 7) is None
-        assert spool.read("e", 9) == parts[:1]
+        assert spool.find_micro_batch("e", 7) is None
+        assert spool.find_micro_batch("e", 9) == parts[:1]
         spool.remove("e")
         spool.remove("e")
         spool.remove("other", 5)
-        assert spool.read("e", 9) is None
+        assert spool.find_micro_batch("e", 9) is None

@@ -71,7 +71,7 @@ def test_small_partitions_are_read_without_consumers(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a consumer was made")
 
-    monkeypatch.setattr(ranges, "make_consumer", refuse)
+    monkeypatch.setattr(ranges, "create_making_room", refuse)
     monkeypatch.setattr(delivering, "PATIENCE", 30.0)  # a slow answer would be a reason for one
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
@@ -306,7 +306,7 @@ def test_a_loss_is_named_though_the_reader_is_about_to_change_sides_when_the_ran
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranges, "_JUDGE_INTERVAL", math.inf)  # so that nothing is judged before the end
-    monkeypatch.setattr(searching.FilterPlacement, "change", lambda _, seconds, passed, left: left <= 0)
+    monkeypatch.setattr(searching.FilterPlacement, "change_if_slow", lambda _, seconds, passed, left: left <= 0)
     nats_py.create_stream(unique, max_msgs=2000)
     nats_py.publish_acked((f"{unique}.{i % 2}", b"") for i in range(1, 2001))
     reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.0")
@@ -416,7 +416,7 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
         nats_py.store_empty(unique, 500)
         return made
 
-    monkeypatch.setattr(ranges, "make_consumer", made_in_time)
+    monkeypatch.setattr(ranges, "create_making_room", made_in_time)
     reader = batch_reader(nats_server, stream=unique, **starting)
     (partition,) = reader.partitions()
     nats_py.store_empty(unique, 500)

@@ -186,7 +186,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
         with timed(time.process_time) as seconds:
             size = 0
             for s in batches:
-                rows = checker.check(table.slice(s.start, s.stop - s.start), s.start)
+                rows = checker.check_and_encode(table.slice(s.start, s.stop - s.start), s.start)
                 size += paths.encode_with_blocks(rows.subjects, rows.payloads, rows.headers)
         return Sample(count, seconds(), size)
 
@@ -200,7 +200,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
         with timed(time.process_time) as seconds:
             size = 0
             for s in batches:
-                rows = bad.valid_rows(checker, table.slice(s.start, s.stop - s.start), s.start)
+                rows = bad.encode_or_refuse_rows(checker, table.slice(s.start, s.stop - s.start), s.start)
                 size += paths.encode_with_blocks(rows.subjects, rows.payloads, rows.headers)
         if bad.count != pc.sum(every_tenth).as_py():
             raise AssertionError(f"{bad.count} of {count} rows were set aside")

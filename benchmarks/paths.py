@@ -187,7 +187,7 @@ def publish_stream(
             headers = given = None
             if with_ids:
                 lines = _no_lines(rows.stop - rows.start)
-                given = ids.give(subjects[rows], lines, payloads[rows])
+                given = ids.generate_and_count(subjects[rows], lines, payloads[rows])
                 headers = wrap_lines(lines, [(MSG_ID, given)])
             publisher.publish(subjects[rows], payloads[rows], headers, None, given)
         publisher.wait_for_rows()
@@ -198,7 +198,7 @@ def message_ids(subjects: pa.Array, payloads: pa.Array, batch: int) -> int:
     """Give the rows of one task their message ids, and return how many there are."""
     ids = MessageIds(_QUERY, "0", 0)
     return sum(
-        len(ids.give(subjects[rows], _no_lines(rows.stop - rows.start), payloads[rows]))
+        len(ids.generate_and_count(subjects[rows], _no_lines(rows.stop - rows.start), payloads[rows]))
         for rows in data.slices(len(subjects), batch)
     )
 

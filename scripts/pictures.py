@@ -397,10 +397,12 @@ def offset(theme: Theme) -> Drawing:
     d = Drawing(theme, 476)
     latest = d.box(8, 8, 444, 32, ["`readers.latestOffset`"], "spark")
     retrying = d.box(8, 66, 444, 48, ["`client/retrying.py`", "until it works, or retryTimeout"], "ours")
-    query = d.box(8, 142, 130, 324, ["`query.latest`", "one after", "the other"], "ours")
-    looks = d.box(228, 142, 224, 48, ["`ask, prepare, judged`", "give Facts, in one round trip"], "nats")
-    advance = d.box(228, 222, 224, 66, ["`advance`", "start, facts, limits: pure,", "yields what it lacks"], "ours")
-    more = d.box(228, 322, 224, 48, ["`looks.answers`", "one more round trip"], "nats")
+    query = d.box(8, 142, 130, 324, ["`query`", "one after", "the other"], "ours")
+    looks = d.box(228, 142, 224, 48, ["`request_facts, judged`", "give Facts, in one round trip"], "nats")
+    advance = d.box(
+        228, 222, 224, 66, ["`decide_advance`", "start, facts, limits: pure,", "yields what it lacks"], "ours"
+    )
+    more = d.box(228, 322, 224, 48, ["`answer_and_resume_durables`", "one more round trip"], "nats")
     act = d.box(228, 386, 224, 32, ["`losses.say, durables`"], "ours")
     json = d.box(228, 434, 224, 32, ["`positions.to_json`"], "ours")
     d.arrow(latest.bottom, retrying.top)

@@ -130,7 +130,7 @@ class MetricsListener(StreamingQueryListener):
         if query is None:
             return
         self._take_and_record_counts(run, query)
-        metrics_channel.unsubscribe(run)
+        metrics_channel.stop_requesting_counts(run)
         with self._lock:
             query.running = False
             query.recent.clear()
@@ -145,14 +145,14 @@ class MetricsListener(StreamingQueryListener):
         run, name = str(event.runId), str(event.name or event.id)
         with self._lock:
             if run not in self._queries:
-                metrics_channel.subscribe(run)
+                metrics_channel.request_counts(run)
                 earlier = {key for key, each in self._queries.items() if each.name == name and not each.running}
                 self._queries = {key: each for key, each in self._queries.items() if key not in earlier}
                 self._queries[run] = _Query(name)
             return self._queries[run]
 
     def _take_and_record_counts(self, run: str, query: _Query) -> None:
-        counts = metrics_channel.collect(run)
+        counts = metrics_channel.take_counts(run)
         if counts != Counts():  # else the query may write to another sink
             for name, count in asdict(counts).items():
                 self._written[name].add(count, _labels(query.name))
@@ -170,7 +170,7 @@ class MetricsListener(StreamingQueryListener):
             with self._lock:
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
-                metrics_channel.subscribe(run)  # again, because a subscription expires
+                metrics_channel.request_counts(run)  # again, because a subscription expires
             found = (self._ask_lag_or_log(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags

@@ -29,7 +29,7 @@ from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.streams.read.columns import RowBuilder
-from spark_nats.kinds.streams.read.positions import refuse_later
+from spark_nats.kinds.streams.read.positions import check_not_later_version
 from spark_nats.kinds.task import Partition, TaskReader, TriggerPacing, with_servers
 from spark_nats.options.data_loss import GO_ON, raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
@@ -146,7 +146,7 @@ class CoreOffset(NamedTuple):
             NatsError: the document is no offset of core NATS, or one of a later version of this package.
         """
         if "epoch" in document:
-            refuse_later(document, document.keys() - set(cls._fields))
+            check_not_later_version(document, document.keys() - set(cls._fields))
         try:
             epoch, messages = string_at(document, "epoch"), integer_at(document, "messages")
             if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths

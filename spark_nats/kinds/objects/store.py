@@ -250,12 +250,12 @@ class Putting:
         if self._info.deleted and (former is None or former.deleted):
             self._purge_chunks(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
-        from spark_nats.kinds.streams.write.partitions import names_its_stream  # readers do without the write side
+        from spark_nats.kinds.streams.write.partitions import can_rows_name_stream  # readers do without the write side
 
         room, whose = js.connection.info.max_payload or wire.CHUNK_BYTES, "the server's max_payload"
         if (most := self._state.max_message_size) is not None and most < room:
             room, whose = most, "the object store's max_msg_size"
-        guard = {EXPECTED_STREAM: self._stream} if names_its_stream(self._state, js.connection) else {}
+        guard = {EXPECTED_STREAM: self._stream} if can_rows_name_stream(self._state, js.connection) else {}
         header = encode_block(guard)
         size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
         content = self._content or b""

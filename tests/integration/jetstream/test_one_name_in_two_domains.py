@@ -16,7 +16,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.reading.stored import ask_known_ids
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.streams.write.checks import prepare
+from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
@@ -173,7 +173,7 @@ def interrupted(server: NatsServer, count: int, after: int) -> Iterator[pa.Recor
 
 def write_interrupted(two: Two, **options: Any) -> int:
     parsed = write_options(two.leaf.url, **THERE, maxInFlight=10_000, **options)
-    prepare(parsed, streaming=True, columns=["subject", "payload"])
+    prepare_write_and_mark_start(parsed, streaming=True, columns=["subject", "payload"])
     written = write_partition(parsed, WriteTask("query", "0", 0), interrupted(two.hub, 2000, 1000))
     return written.counts.rows
 

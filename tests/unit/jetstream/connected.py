@@ -12,5 +12,5 @@ class Connected:
         self.info = ServerInfo(server_id="A", client_id=client_id, cluster=cluster)
         self.waits: list[float] = []
 
-    def wait(self, seconds: float) -> None:
+    def receive_for(self, seconds: float) -> None:
         self.waits.append(seconds)

@@ -749,7 +749,7 @@ NEEDED = {
 @pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
 def test_the_documented_default_is_the_one_that_is_used(kind, writing, streaming):
     for option, _, default in documented_options().values():
-        if not default or option.name not in kind.names(writing, streaming):
+        if not default or option.name not in kind.option_names(writing, streaming):
             continue
         shown = re.fullmatch(r"(\S+) in streaming(?: \(KV buckets: (\w+)\))?, (\S+) in batch", default)
         if shown:
@@ -784,7 +784,7 @@ def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
 def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, streaming):
     for option, scope, _ in documented_options().values():
         problem = find_misplaced_reason(option.name, kind, writing, streaming)
-        assert (problem is None) == (option.name in kind.names(writing, streaming))
+        assert (problem is None) == (option.name in kind.option_names(writing, streaming))
         if problem is None:
             continue
         assert problem.startswith(f"option '{option.name}' ")

@@ -88,7 +88,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
         ["subject", "payload", "headers", "reply", "msg_id"],
     )
     try:
-        checked = RowChecker(options, 1 << 20, None, names_stream=to_stream).check(columns, 0)
+        checked = RowChecker(options, 1 << 20, None, names_stream=to_stream).check_and_encode(columns, 0)
     except InvalidRowError:
         return
     wire = encode_messages(checked.subjects, checked.payloads, checked.replies, checked.headers).to_pybytes()

@@ -56,13 +56,15 @@ class Together(RowWriter):
         if not count:
             return Counts()
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        rows = checker.check(whole, 0, BATCH_HEADER_BYTES, topics=())
+        rows = checker.check_and_encode(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
         if (fence := known.fence) is not None and fence.is_due(self._lease.js.connection):
-            self._lease.ask_with_retries(fence.check)
+            self._lease.ask_with_retries(fence.check_latest_and_read_on)
         publisher = BatchPublisher(self._lease, stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
-        if stored is not None and publisher.require_all_or_none(rows.ids, ~stored.missing(rows.ids, rows.subjects)):
+        if stored is not None and publisher.require_all_or_none(
+            rows.ids, ~stored.note_and_find_missing(rows.ids, rows.subjects)
+        ):
             return Counts(count)
         publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)

@@ -39,7 +39,7 @@ from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows,
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import AlreadyStored
-from spark_nats.kinds.streams.write.partitions import RowWriter, names_its_stream
+from spark_nats.kinds.streams.write.partitions import RowWriter, can_rows_name_stream
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
@@ -122,11 +122,11 @@ class DeadLetters(RowWriter):
             raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
-        dead_letter_subject(stream, options)
+        require_dead_letter_subject(stream, options)
         if (most := _room_in(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.is_exact:
-            notes.try_to_read_back(js, stream, singly=True)
+            notes.check_can_read_back(js, stream, singly=True)
 
     def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:
         """Begin a task, after finding the bad rows that an earlier attempt has stored.
@@ -138,11 +138,11 @@ class DeadLetters(RowWriter):
         self._ids = MessageIds(task.query, task.batch, task.partition)
         mark, fence = deduplication.mark, deduplication.fence
         if mark is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask_with_retries(self._stored_aside, mark)
+            self._already_aside = lease.ask_with_retries(self._find_stored_or_note_unread, mark)
         if fence is not None and self._already_aside is not None:
             fence.earlier.append(self._already_aside)
 
-    def _stored_aside(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
+    def _find_stored_or_note_unread(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
 
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
@@ -159,17 +159,17 @@ class DeadLetters(RowWriter):
         own = self._task.own_ids
         return AlreadyStored(read_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
 
-    def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.
 
         Raises:
             InvalidRowError: the rows name another target.
             NatsError: bad rows could not be stored.
         """
-        rows = super().rows_to_send(checker, batch, first_row)
+        rows = super().check_and_choose_rows(checker, batch, first_row)
         # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
         if self._already_aside is not None:
-            left = self._already_aside.missing(rows.ids)
+            left = self._already_aside.note_and_find_missing(rows.ids)
             self.count += int(np.count_nonzero(~left))
             rows = rows.where(left)
         is_large = rows.sizes > checker.max_size
@@ -177,13 +177,15 @@ class DeadLetters(RowWriter):
             large = rows.where(is_large)
             parts = Rows(np.flatnonzero(is_large), *large[:3], None)
             for row in range(parts.size):
-                self._refuse_if_good(checker, large, row)
-                self.set_row_aside(parts.take(slice(row, row + 1)), f"column 'payload' {checker.too_large(large, row)}")
+                self._check_row_itself_too_large(checker, large, row)
+                self.set_row_aside(
+                    parts.take(slice(row, row + 1)), f"column 'payload' {checker.describe_too_large(large, row)}"
+                )
             rows = rows.where(~is_large)
-        self._flush()
+        self._store_if_enough()
         return rows
 
-    def _refuse_if_good(self, checker: RowChecker, rows: CheckedRows, row: int) -> None:
+    def _check_row_itself_too_large(self, checker: RowChecker, rows: CheckedRows, row: int) -> None:
         """Raise an error if a row that is too large would be dropped, though it is only so by headers that we add."""
         size, added = int(rows.sizes[row]), checker.bytes_added(rows, row)
         if self._options.bad_rows_stream is None and size - added <= checker.max_size:
@@ -196,7 +198,7 @@ class DeadLetters(RowWriter):
             )
             raise InvalidRowError(said)
 
-    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def encode_or_refuse_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the rows that break a rule; return the others as they are published. Some may be too large."""
         checker.check_target(batch, first_row)
         bad: dict[int, DeadLetter] = {}
@@ -233,11 +235,11 @@ class DeadLetters(RowWriter):
         self, publisher: Publisher | CorePublisher, checker: RowChecker, batches: Iterator[pa.RecordBatch]
     ) -> Counts:
         counts = super()._write_rows(publisher, checker, batches)
-        self._flush(at_end=True)
+        self._store_if_enough(at_end=True)
         self.unexpected = self._already_aside.unexpected if self._already_aside is not None else 0
         return replace(counts, bad=self.count)
 
-    def _flush(self, at_end: bool = False) -> None:
+    def _store_if_enough(self, at_end: bool = False) -> None:
         """Store the waiting rows if they are many, or if ``at_end`` is set."""
         if self._waiting and (at_end or len(self._waiting) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
             rows, self._waiting, self._bytes = self._waiting, [], 0
@@ -254,14 +256,14 @@ class DeadLetters(RowWriter):
 
     def _store(self, rows: list[DeadLetter]) -> None:
         stream, options = str(self._options.bad_rows_stream), self._options
-        ids = self._ids_of(rows)
+        ids = self._give_ids(rows)
         if self._already_aside is not None:
-            missing = self._already_aside.missing(texts(ids)).tolist()
+            missing = self._already_aside.note_and_find_missing(texts(ids)).tolist()
             rows, ids = list(compress(rows, missing)), list(compress(ids, missing))
         if not rows:
             return
         if self._unread is not None:
-            self._check_known(self._unread)
+            self._report_if_ids_forgotten(self._unread)
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
@@ -269,8 +271,8 @@ class DeadLetters(RowWriter):
                 most = min(connection.info.max_payload, _room_in(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
-                about |= {EXPECTED_STREAM: stream} if names_its_stream(info, connection) else {}
-                letters = [dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
+                about |= {EXPECTED_STREAM: stream} if can_rows_name_stream(info, connection) else {}
+                letters = [encode_dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
                     connection,
                     info,
@@ -282,7 +284,7 @@ class DeadLetters(RowWriter):
                     whose="these rows",
                 )
                 headers, payloads = map(byte_strings, zip(*letters, strict=True))
-                subjects = texts([dead_letter_subject(info, options)] * len(letters))
+                subjects = texts([require_dead_letter_subject(info, options)] * len(letters))
                 publisher.publish(subjects, payloads, headers, None, texts(ids))
                 publisher.finish()
         except NatsError as error:
@@ -290,23 +292,23 @@ class DeadLetters(RowWriter):
             # No option creates a dead-letter stream.
             raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
 
-    def _check_known(self, mark: StartMark) -> None:
+    def _report_if_ids_forgotten(self, mark: StartMark) -> None:
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
-            stream, memory = lease.ask_with_retries(notes.state_and_memory, name)
+            stream, memory = lease.ask_with_retries(notes.request_state_and_memory, name)
         noted = notes.memory_at(mark)._replace(created=memory.created)
         if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
             self._unread = None
-            notes.report_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
+            notes.raise_or_warn_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
 
-    def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
+    def _give_ids(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""
         rows = [row if len(row.id or "") <= _MAX_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]
         columns = byte_strings([_json(row.columns).encode() for row in lacking])
         nothing, payloads = texts([""] * len(lacking)), byte_strings([row.payload for row in lacking])
-        given = iter(self._ids.give(columns, nothing, payloads).to_pylist() if lacking else ())
+        given = iter(self._ids.generate_and_count(columns, nothing, payloads).to_pylist() if lacking else ())
         return [next(given) if row.id is None else row.id for row in rows]
 
 
@@ -319,7 +321,7 @@ def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLet
     return DeadLetter(values, payload.encode() if isinstance(payload, str) else payload, reason)
 
 
-def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
+def require_dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
     """Return the subject of bad rows: the first subject of their stream, with the target in place of wildcards.
 
     Raises:
@@ -335,7 +337,7 @@ def _room_in(stream: StreamInfo) -> int:
     return min(stream.max_message_size or MAX_MESSAGE_SIZE, MAX_MESSAGE_SIZE)
 
 
-def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
+def encode_dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
     """Return the header block and the payload of a dead letter, at most ``most`` bytes together.
 
     A larger row is cut, and a header reports how large each cut part was before.

@@ -146,13 +146,15 @@ class Advance(NamedTuple):
     waits: bool
 
 
-def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions) -> Decision[Advance]:
+def decide_advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions) -> Decision[Advance]:
     """Decide how a query advances from ``start``."""
     pattern = options.pattern
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
     there = {name: stream for name, stream in facts.streams.items() if stream}
-    steps = yield from decide_together({name: _step(it, start.get(name), facts, options) for name, it in there.items()})
+    steps = yield from decide_together(
+        {name: _decide_stream_advance(it, start.get(name), facts, options) for name, it in there.items()}
+    )
     # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query.
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():
@@ -175,7 +177,7 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
         answers = yield [*asked.values()]
         former = {name for name, question in asked.items() if answers[question]}
         bounded = {
-            name: entry if name in former else at_most(entry, target[name], start.get(name))
+            name: entry if name in former else entry_within_bound(entry, target[name], start.get(name))
             for name, entry in found.items()
         }
         reach = {name: entry for name, entry in bounded.items() if entry is not None}
@@ -185,7 +187,7 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
     if waits:
         end = start | {name: entry for name, entry in reach.items() if not entry.size}  # these only follow a stream
     else:
-        end, gone = yield from limited(start, reach, limits, facts, options)
+        end, gone = yield from decide_end_within_limits(start, reach, limits, facts, options)
         losses += gone
     size = sum(entry.size for name, entry in end.items() if entry != start.get(name))
     # Spark asks for the next offset when its checkpoint has everything before ``start``.
@@ -195,7 +197,7 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
     return Advance(end, reach, losses, releases, searched, size, waits)
 
 
-def _step(
+def _decide_stream_advance(
     stream: StreamFacts, start: OffsetEntry | None, facts: Facts, options: ReadOptions
 ) -> Decision[tuple[OffsetEntry, list[Loss]]]:
     """Decide how a query advances in one stream, and what is lost; if it does not advance, its entry is unchanged."""
@@ -217,7 +219,7 @@ def _step(
     noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
     clock = max(stream.clock, noted or 0)
     early = facts.early if judgement is Judgement.INTACT else {}
-    entry = yield from _through(info, since, first, options, early, clock, before)
+    entry = yield from _entry_past_last_match(info, since, first, options, early, clock, before)
     if start and judgement is Judgement.INTACT:
         unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not entry.size and options.filters and first <= info.last_sequence and not shared:
@@ -238,7 +240,7 @@ def _step(
     return entry, losses
 
 
-def _through(
+def _entry_past_last_match(
     info: StreamInfo,
     since: int,
     first: int,
@@ -272,7 +274,7 @@ def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
 # How many of the new messages a micro-batch reads
 
 
-def at_most(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | None) -> OffsetEntry | None:
+def entry_within_bound(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | None) -> OffsetEntry | None:
     """Return a stream's part of a micro-batch, not beyond ``bound``.
 
     Without a bound, the stream does not advance: return ``begin``, None if the query has not begun to read the stream.
@@ -287,7 +289,7 @@ def at_most(entry: OffsetEntry, bound: Position | None, begin: OffsetEntry | Non
     return entry.up_to(bound._replace(created=entry.end.created, before=entry.end.before))
 
 
-def limited(
+def decide_end_within_limits(
     start: QueryOffset, reach: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
 ) -> Decision[tuple[QueryOffset, list[Loss]]]:
     """Return the end of a micro-batch, up to ``reach`` and within the limits, and what is lost before it.
@@ -302,7 +304,7 @@ def limited(
     if max_bytes is None or sum(infos[name].bytes for name in new) <= max_bytes:
         max_bytes = None
     if most is not None or max_bytes is not None:
-        new, losses = yield from _cut(start, new, most, max_bytes, facts, options)
+        new, losses = yield from _shorten_to_limits(start, new, most, max_bytes, facts, options)
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
@@ -318,7 +320,7 @@ def limited(
     return end, losses
 
 
-def _cut(
+def _shorten_to_limits(
     start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Decision[tuple[QueryOffset, list[Loss]]]:
     """Return what is new within the limits, and what is lost before it begins.
@@ -330,14 +332,14 @@ def _cut(
     filters, losses = options.filters or (">",), list[Loss]()
     firsts = {name: [MessageAt(name, entry.first, each) for each in filters] for name, entry in whole.items()}
     # Mostly there is no hole, and then the same round trip finds the end.
-    probable = _last_messages(_shared(whole, most), whole, options) if most else {}
+    probable = _last_message_questions(_ends_of_shares(whole, most), whole, options) if most else {}
     answers = yield [*chain(*firsts.values()), *probable.values()]
     solid = dict[str, OffsetEntry]()
     for name, entry in whole.items():
         there = [message.sequence for message in map(answers.get, firsts[name]) if message]
         solid[name] = entry._replace(first=min([*there, entry.end.next]))
 
-    ends = _shared(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
+    ends = _ends_of_shares(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
     if max_bytes:
         ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
         answers = yield [*ranges.values()]
@@ -348,7 +350,7 @@ def _cut(
         name for name, entry in whole.items() if solid[name].first > entry.first and name not in facts.removal_normal
     ]
     holes = {name: StateOf(name, again=whole[name].first) for name in passed}
-    lasts = _last_messages(ends, solid, options)
+    lasts = _last_message_questions(ends, solid, options)
     answers = yield [*holes.values(), *lasts.values()]
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
@@ -364,13 +366,13 @@ def _cut(
     return solid, losses
 
 
-def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
+def _ends_of_shares(wanted: QueryOffset, limit: int) -> dict[str, int]:
     """Return where each stream's part ends in a micro-batch with ``limit`` sequences in all, see :func:`share`."""
     shares = share({name: entry.size for name, entry in wanted.items()}, limit)
     return {name: entry.first + shares[name] for name, entry in wanted.items()}
 
 
-def _last_messages(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
+def _last_message_questions(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
     """Return, by stream, the question for the last message before its end, where ``wanted`` has more after that end.
 
     A query that consumes with one filter asks for messages that match: its durable keeps them from removal.

@@ -1,7 +1,7 @@
 """Where a query begins, where a query with an end ends, and what a batch reads between the two.
 
 A position is one sequence of the whole stream. Who reaches it under a filter has read nothing of other subjects before:
-:func:`_left_out` tells when it says nothing of some that the query reads.
+:func:`_find_left_out_losses` tells when it says nothing of some that the query reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spark_nats.jetstream.times import end_at, first_at
 from spark_nats.jetstream.views import find_first_new, stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
-from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, raise_or_warn_of_losses
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
 from spark_nats.kinds.streams.read.positions import QueryOffset
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _SHOWN = 5  # subjects that an error names
 
 
-def starting(look: Look) -> dict[str, Position]:
+def prepare_and_find_start(look: Look) -> dict[str, Position]:
     """Return where a new query begins.
 
     Raises:
@@ -42,8 +42,8 @@ def starting(look: Look) -> dict[str, Position]:
         DataLossError: a stream no longer has a given offset, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
-    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
-    found = _starting(look, infos)
+    infos = look.check_and_create_consumers(look.request_facts(look.memory.selection.names), must_exist=True).infos
+    found = _resolve_start_or_raise(look, infos)
     for name, hold in look.memory.holds.items():
         hold.update_durable_as_begun(look.js)
         first = infos[name].first_sequence
@@ -52,53 +52,55 @@ def starting(look: Look) -> dict[str, Position]:
     return found
 
 
-def now(look: Look) -> dict[str, Position]:
+def prepare_and_find_ends(look: Look) -> dict[str, Position]:
     """Return where every stream ends now. A missing stream is left out if ``failOnDataLoss`` permits it.
 
     Raises:
         StreamNotFoundError: a named stream does not exist, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
-    facts = look.prepare(look.ask(look.memory.selection.names))
+    facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names))
     for name, stream in facts.streams.items():
         if stream is None:
-            look.believe_gone(facts, name)
+            look.report_gone_once_confirmed(facts, name)
     return {name: end_of(info) for name, info in facts.infos.items()}
 
 
-def batch(look: Look) -> list[StreamRange]:
+def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
     """Return what a batch reads, checked against what the streams hold.
 
     Raises:
-        OptionError: the batch ends before it begins, or its start or end is refused as in :func:`starting`.
+        OptionError: it ends before it begins, or its start or end is refused as in :func:`prepare_and_find_start`.
         DataLossError: some of it is lost, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
     options, found = look.options, list[StreamRange]()
-    facts = look.prepare(look.ask(look.memory.selection.names), must_exist=True)
+    facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names), must_exist=True)
     infos = facts.infos
-    start = _starting(look, infos)
-    wanted = _resolve(look, infos, options.ending or LATEST, LATEST)
+    start = _resolve_start_or_raise(look, infos)
+    wanted = _resolve_and_report_losses(look, infos, options.ending or LATEST, LATEST)
     end = {name: min(wanted[name], end_of(info), key=lambda p: p.next) for name, info in infos.items()}
     for name, stop in end.items():
         begin, info = start[name], infos[name]
         first = begin.next
         if first > info.last_sequence + 1:
-            report([end_lost(info, first)], options)
+            raise_or_warn_of_losses([end_lost(info, first)], options)
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
             if name not in facts.removal_normal and not stored_none_since(begin, info):
-                report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
+                raise_or_warn_of_losses(
+                    beginning_lost(info, first, min(info.first_sequence, stop.next), False), options
+                )
             first = info.first_sequence
         whole = StreamRange.to(stop, name, first, options.filters, begin.earliest)
         found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
     return [r for r in found if r.size > 0]
 
 
-def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position]:
+def _resolve_start_or_raise(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position]:
     options = look.options
-    found = _resolve(look, infos, options.starting, EARLIEST)
+    found = _resolve_and_report_losses(look, infos, options.starting, EARLIEST)
     for name, place in found.items() if options.starting_must_exist else ():
         if sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
             what = look.memory.traits.words or f"stream {name!r}"
@@ -106,7 +108,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
     return found
 
 
-def _resolve(
+def _resolve_and_report_losses(
     look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
 ) -> dict[str, Position]:
     """Return positions in streams; ``otherwise`` is for those not in ``what``, and for recreated ones."""
@@ -118,10 +120,10 @@ def _resolve(
         place = what.get(name, otherwise) if isinstance(what, dict) else what
         earliest = place == EARLIEST
         if isinstance(place, StreamOffset):
-            found[name] = _given(look, info, place, otherwise)
+            found[name] = _find_given_or_report_loss(look, info, place, otherwise)
             continue
         if isinstance(place, ConsumerAckFloor):
-            found[name] = _acknowledged(look, info, place.consumer)
+            found[name] = _consumer_position_or_raise(look, info, place.consumer)
             continue
         if isinstance(place, datetime):
             is_end = otherwise == LATEST
@@ -133,36 +135,36 @@ def _resolve(
             earliest = sequence <= stream_info(look.js, name).first_sequence
         else:
             sequence = info.first_sequence if earliest else info.last_sequence + 1
-        found[name] = _place(look, info, sequence, earliest)
+        found[name] = _request_position_at(look, info, sequence, earliest)
     return found
 
 
-def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
+def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
     """Return a given position if the present stream has it; else where the stream's new messages begin.
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    report(_left_out(look, info, place.next, place.subjects), look.options)
+    raise_or_warn_of_losses(_find_left_out_losses(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
-        return _place(look, info, place.next)
+        return _request_position_at(look, info, place.next)
     found = look.judge(info, given, True, {})
     if found is Judgement.RECREATED:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
-        report([Loss(gone)], look.options)
+        raise_or_warn_of_losses([Loss(gone)], look.options)
         return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
     if given.fingerprint is None:
-        return _place(look, info, place.next)
+        return _request_position_at(look, info, place.next)
     if found is Judgement.INTACT:
         return given._replace(created=info.created)
     look.memory.view.require_loss_before(look.js, given, info, info.name)
     first = find_first_new(look.js, given, info)
-    report([history_lost(info, given, found, first)], look.options)
-    return _place(look, info, first)
+    raise_or_warn_of_losses([history_lost(info, given, found, first)], look.options)
+    return _request_position_at(look, info, first)
 
 
-def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
+def _consumer_position_or_raise(look: Look, info: StreamInfo, name: str) -> Position:
     """Return the position up to which a consumer's messages are all acknowledged.
 
     If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
@@ -177,16 +179,16 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.after_acknowledged, first), info.last_sequence + 1)
-    if others := _unread_before(look, info, sequence, consumer.filters):
+    if others := _ask_unread_subjects_before(look, info, sequence, consumer.filters):
         theirs, ours = _shown(consumer.filters), _shown(others)
         said = conditions.CONSUMER_OF_OTHER_SUBJECTS(
             consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
         )
         raise OptionError(said)
-    return _place(look, info, sequence)
+    return _request_position_at(look, info, sequence)
 
 
-def _place(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) -> Position:
+def _request_position_at(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) -> Position:
     """Return the position before a sequence of a stream, with the time of the message before it if there is one."""
     time = info.last_time if sequence == info.last_sequence + 1 else 0
     if info.first_sequence < sequence <= info.last_sequence:
@@ -195,7 +197,7 @@ def _place(look: Look, info: StreamInfo, sequence: int, earliest: bool = False) 
     return Position(info.created, sequence, time or None, earliest, latest_time_or_none(info))
 
 
-def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+def report_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
     """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
 
     Raises:
@@ -203,11 +205,11 @@ def compare_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequenc
         NatsError: a request failed.
     """
     names = [name for name in look.memory.selection.names if name in noted and name in start]
-    for name, info in look.ask(names).infos.items():
-        report(_left_out(look, info, start[name].end.next, noted[name]), look.options)
+    for name, info in look.request_facts(names).infos.items():
+        raise_or_warn_of_losses(_find_left_out_losses(look, info, start[name].end.next, noted[name]), look.options)
 
 
-def _unread_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
+def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
     """Return the query's subjects that are not among those ``read``, if there is such a message before a sequence.
 
     Raises:
@@ -223,13 +225,13 @@ def _unread_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[s
     return others if found is not None and found < sequence else ()
 
 
-def _left_out(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
+def _find_left_out_losses(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
     """Return what a query leaves out that goes on at a sequence, which a query of the subjects ``read`` has reached.
 
     Raises:
-        NatsError: as :func:`_unread_before` does.
+        NatsError: as :func:`_ask_unread_subjects_before` does.
     """
-    added = _unread_before(look, info, sequence, read)
+    added = _ask_unread_subjects_before(look, info, sequence, read)
     last = sequence - 1
     said = conditions.SUBJECTS_ADDED(stream=info.name, sequence=last, read=_shown(read), added=_shown(added))
     return [Loss(said, f"what comes after sequence {last}")] if added else []

@@ -74,7 +74,7 @@ class Idling:
         self._watch_off_until = 0.0
         self._said = Once()  # that there is no watch
 
-    def begin(self, start: QueryOffset, took: float, until: float, waits: bool) -> None:
+    def note_idle_and_listen(self, start: QueryOffset, took: float, until: float, waits: bool) -> None:
         """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
 
         ``waits``: there are messages, but too few for a micro-batch; ``until`` is when the wait for more ends, by the
@@ -89,13 +89,13 @@ class Idling:
         next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
-        self._idle = _Idle(start, waits, next_look, moment, min(now + MAX_QUIET, until), self._places())
+        self._idle = _Idle(start, waits, next_look, moment, min(now + MAX_QUIET, until), self._sequences_to_watch())
         if self._watch is not None and self._watch.fits(self._idle.places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
                 self._try_to_listen(self._idle)
 
-    def _places(self) -> dict[str, int]:
+    def _sequences_to_watch(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
         if self._memory.holds or not set(names) <= states.keys() or len(states) > MAX_WATCHED:
             return {}
@@ -112,14 +112,14 @@ class Idling:
         try:
             if self._try_to_listen(idle) and self._watch is not None:
                 if not self._watch.wait(idle.moment):
-                    return self._lists_the_same(self._watch.js)
+                    return self._list_and_compare_names(self._watch.js)
                 self._memory.expects_more = True
                 if not idle.waits:  # a micro-batch follows, so there are no more looks than micro-batches
                     self.forget()
                     return False
         except (NatsError, WatchLostError) as error:
             logger.debug("not certain to hear of what is stored: %s", error)
-            self._give_up(UNSURE_FOR)
+            self._close_watch_for(UNSURE_FOR)
         self.forget()
         clock.sleep(max(0.0, idle.next_look - clock.monotonic()))
         return False
@@ -128,7 +128,7 @@ class Idling:
         """Forget that the query is idle, so that the streams are looked at when Spark asks again."""
         self._idle = None
 
-    def _lists_the_same(self, js: JetStream) -> bool:
+    def _list_and_compare_names(self, js: JetStream) -> bool:
         """Tell whether the pattern still matches the same streams; ask the server only if a listing is due."""
         names = self._memory.selection.names
         self._memory.selection.list_names_if_due(js)
@@ -148,21 +148,21 @@ class Idling:
         if self._watch is not None and self._watch.fits(idle.places):
             self._watch.move(idle.places)
         elif self._watch is not None and self._watch.is_ahead(idle.places):
-            self._give_up(UNSURE_FOR)  # the watch has received what the look has not found
+            self._close_watch_for(UNSURE_FOR)  # the watch has received what the look has not found
             return False
         else:
-            self._give_up(0.0)
-            self._watch = self._begin_to_listen(idle.places)
+            self._close_watch_for(0.0)
+            self._watch = self._open_watch_or_none(idle.places)
             # The last look was earlier. A stream may have got an older copy since then, and have been filled again.
             return False
         self._listening_for = idle
         return True
 
-    def _begin_to_listen(self, places: Mapping[str, int]) -> Watch | None:
+    def _open_watch_or_none(self, places: Mapping[str, int]) -> Watch | None:
         connection = take_or_connect(self._options.connection)
         js = JetStream(connection, self._options.api_prefix)
         try:
-            if self._has_room(js, len(places)):
+            if self._find_out_consumer_room(js, len(places)):
                 return Watch(js, places, self._options.filters)
             reason: object = "more than half of the consumers that the limits permit would be in use"
         except NatsError as error:
@@ -176,7 +176,7 @@ class Idling:
             logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
         return None
 
-    def _has_room(self, js: JetStream, wanted: int) -> bool:
+    def _find_out_consumer_room(self, js: JetStream, wanted: int) -> bool:
         """Tell whether at least half of the permitted consumers stay unused, as far as the limits are known."""
         for state in self._memory.states.values():
             if state.max_consumers is not None and 2 * (state.consumers + 1) > state.max_consumers:
@@ -188,10 +188,10 @@ class Idling:
         return consumers.limit is None or 2 * (consumers.used + wanted) <= consumers.limit
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[JetStream]:
+    def lend_jetstream(self) -> Iterator[JetStream]:
         """Lend JetStream for a look: over the watch's connection, if there is one that works."""
-        if self._watch is not None and not _works(self._watch.js.connection):
-            self._give_up(UNSURE_FOR)
+        if self._watch is not None and not _receive_and_test(self._watch.js.connection):
+            self._close_watch_for(UNSURE_FOR)
         if self._watch is None:
             with borrow(self._options.connection, waits=False) as connection:
                 yield JetStream(connection, self._options.api_prefix)
@@ -199,10 +199,10 @@ class Idling:
         try:
             yield self._watch.js
         except BaseException:
-            self._give_up(UNSURE_FOR)
+            self._close_watch_for(UNSURE_FOR)
             raise
 
-    def _give_up(self, seconds: float) -> None:
+    def _close_watch_for(self, seconds: float) -> None:
         """Close the watch, and do without one for ``seconds``."""
         self._watch_off_until = clock.monotonic() + seconds
         watch, self._watch, self._listening_for = self._watch, None, None
@@ -212,10 +212,10 @@ class Idling:
 
     def close(self) -> None:
         """Delete the consumers, and close the connection."""
-        self._give_up(0.0)
+        self._close_watch_for(0.0)
 
 
-def _works(connection: Connection) -> bool:
+def _receive_and_test(connection: Connection) -> bool:
     """Tell whether the connection of a watch is there, and its server stays."""
     try:
         connection.receive_and_queue_ping()

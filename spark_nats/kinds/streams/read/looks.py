@@ -30,7 +30,7 @@ from spark_nats.jetstream.views import StateOf, StreamView, Trust, find_first_ne
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
-from spark_nats.kinds.streams.read.losses import removal_is_normal, report, stream_lost
+from spark_nats.kinds.streams.read.losses import raise_or_warn_of_losses, removal_is_normal, stream_lost
 from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
@@ -98,7 +98,7 @@ class Look:
         config = options.create_stream
         self._made = {config["name"]: create_stream(js, config)} if config else {}
 
-    def ask(
+    def request_facts(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
     ) -> Facts:
         """Ask the first questions, mostly in one round trip; their answers are neither judged nor acted upon.
@@ -114,7 +114,7 @@ class Look:
             NatsError: the requests could not be sent, or were not answered.
         """
         unknown = [name for name in names if name not in self._made]
-        unchanged = self._unchanged(unknown) if ahead else {}
+        unchanged = self._list_unchanged_states(unknown) if ahead else {}
         messages = {
             name: MessageAt(name, begins[name].last)
             for name in unknown
@@ -137,7 +137,7 @@ class Look:
         some = {name for name, info in facts.infos.items() if removal_is_normal(info.retention, *of_query)}
         return replace(facts, removal_normal=some)
 
-    def _unchanged(self, names: Sequence[str]) -> dict[str, StreamInfo]:
+    def _list_unchanged_states(self, names: Sequence[str]) -> dict[str, StreamInfo]:
         """Return the last states of those of many streams that the account's list reports as they were.
 
         A list that fails, is slow or has too many other streams is not requested again for a while.
@@ -153,7 +153,7 @@ class Look:
             memory.listed = {
                 name: (state, entry)
                 for name, state in last.items()
-                if (entry := entries.get(name)) and self._says_again(entry, state)
+                if (entry := entries.get(name)) and self._is_state_unchanged(entry, state)
             }
         except NatsError as error:  # single streams may answer all the same
             logger.debug("the streams cannot be listed: %s", error)
@@ -162,13 +162,13 @@ class Look:
             memory.lists_from = began
         return {name: state for name, (state, _) in memory.listed.items()}
 
-    def _says_again(self, entry: dict[str, Any], state: StreamInfo) -> bool:
+    def _is_state_unchanged(self, entry: dict[str, Any], state: StreamInfo) -> bool:
         """Tell whether an entry of the list reports a state again; most are as the list before had them."""
         known, before = self.memory.listed.get(state.name, (None, entry))
         as_before = known is state and {**entry, "ts": None} == {**before, "ts": None}
         return as_before or state.is_listed_as(parse_stream(entry, state.name))
 
-    def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
+    def check_and_create_consumers(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.
 
         Args:
@@ -189,7 +189,7 @@ class Look:
         pattern, streams = self.options.pattern, dict(facts.streams)
         for name, stream in facts.streams.items():
             if stream is not None:
-                self._take(stream.info, facts)
+                self._check_and_note_stream(stream.info, facts)
                 continue
             error, is_new = facts.errors[name], name not in facts.begins
             is_missing = isinstance(error, StreamNotFoundError)
@@ -202,7 +202,7 @@ class Look:
                 raise error
         return replace(facts, streams=streams)
 
-    def _take(self, info: StreamInfo, facts: Facts) -> None:
+    def _check_and_note_stream(self, info: StreamInfo, facts: Facts) -> None:
         """Check that a stream may be read, and prepare the query's durable and memory for it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
@@ -262,7 +262,7 @@ class Look:
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.needs_no_release(begin.next)
 
-    def answers(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
+    def answer_and_resume_durables(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
 
         Raises:
@@ -283,7 +283,7 @@ class Look:
                     found[each] = measure(self.js, infos[name], first, end, self.options.filters)
         return found
 
-    def confirm(self, facts: Facts, name: str) -> bool:
+    def require_confirmed(self, facts: Facts, name: str) -> bool:
         """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
@@ -293,16 +293,18 @@ class Look:
             self.memory.view.require_loss_before(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
-    def believe_gone(self, facts: Facts, name: str) -> None:
+    def report_gone_once_confirmed(self, facts: Facts, name: str) -> None:
         """Report that a stream does not exist any more, once its absence has lasted long enough.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is set.
             JetStreamError: the absence has not lasted long enough.
         """
-        self.confirm(facts, name)
+        self.require_confirmed(facts, name)
         view = self.memory.view
-        report(stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options)
+        raise_or_warn_of_losses(
+            stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options
+        )
         view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:

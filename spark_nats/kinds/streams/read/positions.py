@@ -101,7 +101,7 @@ class OffsetEntry(NamedTuple):
             AttributeError, TypeError, ValueError: this package has not written the entry.
         """
         if isinstance(entry, str):
-            return _of_text(entry)
+            return _parse_short_entry(entry)
         since = first = None
         if "since" in entry:
             since, first = sequence_at(entry, "since"), sequence_at(entry, "from" if "from" in entry else "first")
@@ -115,7 +115,7 @@ class OffsetEntry(NamedTuple):
 
 
 @lru_cache(_KNOWN)
-def _of_text(text: str) -> OffsetEntry:
+def _parse_short_entry(text: str) -> OffsetEntry:
     created, following, time, since, first, latest, before = parse_short_entry(text)
     end = Position(created, following, time, latest=latest, before=_fingerprint_before(since, before))
     return OffsetEntry(since, following if first is None else first, end)
@@ -170,7 +170,7 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
     """
     fields = {field for entry in document.values() if isinstance(entry, Mapping) for field in entry}
     # What has none of our fields is of another source.
-    refuse_later(document, fields - FIELDS_OF_OFFSETS if fields & FIELDS_OF_OFFSETS else set())
+    check_not_later_version(document, fields - FIELDS_OF_OFFSETS if fields & FIELDS_OF_OFFSETS else set())
     try:
         for name in document:
             if violation := name_violation(name):
@@ -191,7 +191,7 @@ def noted_subjects(offset: Mapping[str, Any], filters: Sequence[str]) -> dict[st
     return {name: found.get(name, others) for name, entry in offset.items() if name in found or isinstance(entry, str)}
 
 
-def refuse_later(document: Mapping[str, Any], unknown: Set[str]) -> None:
+def check_not_later_version(document: Mapping[str, Any], unknown: Set[str]) -> None:
     """Refuse an offset that a later version of this package has written, of streams or of core NATS.
 
     Args:

@@ -23,11 +23,11 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import find_first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds
-from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, advance
+from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, decide_advance
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.losses import Loss, history_lost, report
+from spark_nats.kinds.streams.read.losses import Loss, history_lost, raise_or_warn_of_losses
 from spark_nats.kinds.streams.read.planning import StreamRange, ranges_between
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at
 from spark_nats.kinds.streams.read.traits import Traits
@@ -57,15 +57,17 @@ class StreamingQuery:
         self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
         self._established = False  # whether the server has answered this query before
 
-    def start(self) -> QueryOffset:
+    def prepare_and_find_start(self) -> QueryOffset:
         """Return where a new query begins."""
-        return {name: beginning_at(place) for name, place in self._asking(bounds.starting).items()}
+        return {
+            name: beginning_at(place) for name, place in self._retry_with_look(bounds.prepare_and_find_start).items()
+        }
 
-    def end_here(self) -> None:
+    def note_ends_as_target(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._target = self._asking(bounds.now)
+        self._target = self._retry_with_look(bounds.prepare_and_find_ends)
 
-    def compare_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+    def report_added_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
         """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
 
         Raises:
@@ -73,9 +75,9 @@ class StreamingQuery:
             NatsError: a request failed.
         """
         self._established = True  # the offset shows that a server has answered before
-        self._asking(bounds.compare_subjects, start, noted)
+        self._retry_with_look(bounds.report_added_subjects, start, noted)
 
-    def latest(self, start: QueryOffset, is_limited: bool) -> QueryOffset:
+    def wait_and_advance(self, start: QueryOffset, is_limited: bool) -> QueryOffset:
         """Return where the next micro-batch ends, ``start`` if none is due; wait a moment if the query is idle there.
 
         ``is_limited`` tells whether the options' limits count.
@@ -87,39 +89,39 @@ class StreamingQuery:
         if is_limited:
             limits = Limits(self._target, self.pace.min_new, options.max_offsets, options.max_bytes)
         asked = clock.monotonic()
-        found = self._asking(latest, start, limits)
+        found = self._retry_with_look(advance_and_release, start, limits)
         if found.size:
             self.pace.note_planned()
         self.reach = found.reach
         self.memory.expects_more = found.end != start
         if found.end == start and self._target is None:
             until = self.pace.wait_ends_at if found.waits else math.inf
-            self.idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != start)
+            self.idling.note_idle_and_listen(start, clock.monotonic() - asked, until, waits=found.reach != start)
         return found.end
 
-    def ranges(self, start: QueryOffset, end: QueryOffset, replayed: bool) -> list[StreamRange]:
+    def prepare_and_plan_ranges(self, start: QueryOffset, end: QueryOffset, replayed: bool) -> list[StreamRange]:
         """Return what a micro-batch reads; an earlier run of the query has begun it if it is ``replayed``."""
         # After a restart, a replayed micro-batch is planned before any look. An empty one needs no consumers.
         if start != end and not all(each.has_reader_begun for each in self.memory.holds.values()):
             self._established = True
-            self._asking(hold, start)
+            self._retry_with_look(create_or_resume_durables, start)
         rewritten_in: set[str] = set()
         if replayed:
             self._established = True
-            rewritten_in = self._asking(rewritten, start, end)
+            rewritten_in = self._retry_with_look(find_and_report_rewritten, start, end)
         return ranges_between(start, end, self._options.filters, rewritten_in)
 
-    def release(self, end: QueryOffset) -> None:
+    def release_messages_before(self, end: QueryOffset) -> None:
         """Release what is processed, if the query consumes."""
         if unreleased(self.memory, end):
-            self._asking(release, end)
+            self._retry_with_look(release_messages_before, end)
 
-    def _asking(self, step: Callable[[Look, *Given], Result], *given: *Given) -> Result:
+    def _retry_with_look(self, step: Callable[[Look, *Given], Result], *given: *Given) -> Result:
         """Take a step, and wait while the server cannot be reached."""
         options, memory = self._options, self.memory
 
         def once() -> Result:
-            with self.idling.connected() as js, suggesting_names(js, options.streams), memory.traits.naming(js):
+            with self.idling.lend_jetstream() as js, suggesting_names(js, options.streams), memory.traits.naming(js):
                 with contextlib.suppress(StreamNotFoundError):
                     return step(Look(js, options, memory), *given)
                 # A stream may have been deleted during the look. Another look handles it as missing from its start.
@@ -130,7 +132,7 @@ class StreamingQuery:
         return found
 
 
-def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
+def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     """Return how a query advances; report what is lost, and release what is processed.
 
     With a filter, the query advances to the position after the last matching message, so that messages of other
@@ -145,14 +147,16 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     names = memory.selection.names
     if pattern is not None:  # a server that is not up to date may list too few streams
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
-    asked = look.ask(names, {name: entry.end for name, entry in start.items()}, ahead=True)
-    facts = look.judged(look.prepare(asked, may_wait=True))
+    asked = look.request_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
+    facts = look.judged(look.check_and_create_consumers(asked, may_wait=True))
     if pattern is None:
         _warn_of_others(look, facts)
     for name in facts.doubts:
-        look.confirm(facts, name)
-    found = run_decision(advance(start, facts, limits, look.options), partial(look.answers, facts))
-    report(found.losses, look.options)
+        look.require_confirmed(facts, name)
+    found = run_decision(
+        decide_advance(start, facts, limits, look.options), partial(look.answer_and_resume_durables, facts)
+    )
+    raise_or_warn_of_losses(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
             memory.view.mark_logged(name)
@@ -187,21 +191,21 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
             logger.warning(CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence).with_code)
 
 
-def hold(look: Look, start: QueryOffset) -> None:
+def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
     """Make sure that the durable consumers of a query that continues at ``start`` exist.
 
     Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
-    asked = look.ask(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
-    facts = look.judged(look.prepare(asked))
+    asked = look.request_facts(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
+    facts = look.judged(look.check_and_create_consumers(asked))
     for name, stream in facts.streams.items():
         begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
-            look.believe_gone(facts, name)
+            look.report_gone_once_confirmed(facts, name)
             continue
         resumed = stream.judgement is not Judgement.RECREATED
         if begin is not None and resumed and (what := held.resume_or_explain_loss(look.js, begin.next)):
-            report([Loss(what)], look.options)
+            raise_or_warn_of_losses([Loss(what)], look.options)
         held.update_durable_as_begun(look.js)
 
 
@@ -211,17 +215,17 @@ def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     return {name: stop for name, stop in ends.items() if not memory.holds[name].needs_no_release(stop.next)}
 
 
-def release(look: Look, end: QueryOffset) -> None:
+def release_messages_before(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased(look.memory, end)
-    facts = look.judged(look.prepare(look.ask(tuple(due), due)))
+    facts = look.judged(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
-        if stream and stream.judgement is not Judgement.RECREATED and not look.confirm(facts, name):
+        if stream and stream.judgement is not Judgement.RECREATED and not look.require_confirmed(facts, name):
             look.memory.holds[name].release_messages_before(look.js, stream.info, due[name].next)
 
 
-def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
+def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     """Return the streams that have lost the end of a replayed micro-batch: the replay cannot read the same there.
 
     Raises:
@@ -231,12 +235,16 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
-    facts = look.judged(look.prepare(look.ask(tuple(ends), ends, compares=True)), compares=True)
+    facts = look.judged(
+        look.check_and_create_consumers(look.request_facts(tuple(ends), ends, compares=True)), compares=True
+    )
     for name, stream in facts.streams.items():
         if stream is None:
-            look.believe_gone(facts, name)
-        elif look.confirm(facts, name):  # not for a recreated stream: the tasks report that
+            look.report_gone_once_confirmed(facts, name)
+        elif look.require_confirmed(facts, name):  # not for a recreated stream: the tasks report that
             first = find_first_new(look.js, ends[name], stream.info)
-            report([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)
+            raise_or_warn_of_losses(
+                [history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options
+            )
             found.add(name)
     return found

@@ -52,7 +52,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         super().__init__(options, schema)
         self._traits = traits
 
-    def _marked(
+    def _choose_read_methods(
         self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
     ) -> list[StreamRange]:
         """Return ranges that say how they are read, where another way is faster than a consumer for whole messages."""
@@ -64,7 +64,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
     ) -> Sequence[StreamRange | SeveralRanges]:
         """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
-        cuts = self._marked(planning.cut(ranges, fewest, most), memory)
+        cuts = self._choose_read_methods(planning.cut(ranges, fewest, most), memory)
         return cuts if apart else planning.packed(cuts, fewest, most)
 
     def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
@@ -81,14 +81,14 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         left, ahead = partition.limit, dict[StreamRange, DirectGets]()
         for i, each in enumerate(partition.ranges):
             if left is None and i % MAX_TOGETHER == 0:
-                ahead = self._asked_together(partition.ranges[i : i + MAX_TOGETHER])
+                ahead = self._request_small_together(partition.ranges[i : i + MAX_TOGETHER])
             for batch in self._read(each, left, ahead.get(each)):
                 left = None if left is None else left - batch.num_rows
                 yield batch
             if left == 0:
                 return
 
-    def _asked_together(self, ranges: Sequence[StreamRange]) -> dict[StreamRange, DirectGets]:
+    def _request_small_together(self, ranges: Sequence[StreamRange]) -> dict[StreamRange, DirectGets]:
         """Request the small ones of some ranges in one round trip; each is requested again if that fails."""
         with contextlib.suppress(NatsError), borrow(self._options.connection, waits=False) as connection:
             js = JetStream(connection, self._options.api_prefix)
@@ -178,12 +178,12 @@ class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRa
         """Return sequence ranges as partitions; with ``limit``, one partition of the first messages."""
         memory, limit = QueryMemory(self._options, patience=0.0), self._options.limit
         with suggesting_names(js, self._options.streams):
-            ranges = bounds.batch(Look(js, self._options, memory))
+            ranges = bounds.plan_batch_and_report_losses(Look(js, self._options, memory))
         if limit is None or not ranges:
             partitions = self._partitions(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
             return partitions
-        return [SeveralRanges(tuple(self._marked(ranges, memory, limit)), limit)]
+        return [SeveralRanges(tuple(self._choose_read_methods(ranges, memory, limit)), limit)]
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -209,7 +209,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
-        return to_json(self._query.start(), self._options.filters)
+        return to_json(self._query.prepare_and_find_start(), self._options.filters)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options set."""
@@ -218,7 +218,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._query.end_here()
+        self._query.note_ends_as_target()
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -226,9 +226,9 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         begin, filters = self._offset(start), self._options.filters
         if not self._compared:
             if noted := noted_subjects(start, filters):
-                self._query.compare_subjects(begin, noted)
+                self._query.report_added_subjects(begin, noted)
             self._compared = True
-        end = self._query.latest(begin, is_limited=not isinstance(limit, ReadAllAvailable))
+        end = self._query.wait_and_advance(begin, is_limited=not isinstance(limit, ReadAllAvailable))
         self._last_end = start if end == begin else to_json(end, filters, start, begin)
         return self._last_end
 
@@ -252,13 +252,13 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
         if self._query.memory.holds:
-            self._query.release(self._offset(end))
+            self._query.release_messages_before(self._offset(end))
 
     @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         memory, replayed = self._query.memory, end not in (start, self._last_end)
-        whole = self._query.ranges(self._offset(start), self._offset(end), replayed)
+        whole = self._query.prepare_and_plan_ranges(self._offset(start), self._offset(end), replayed)
         replaces, retentions = self._traits.replaces, {name: hold.retention for name, hold in memory.holds.items()}
         ranges = [
             part

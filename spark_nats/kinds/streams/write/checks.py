@@ -1,6 +1,6 @@
 """Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number.
 
-Each task also checks again that its target is :func:`writable`.
+Each task also checks again that its target is :func:`create_or_check_target`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import about_the_bucket, mark_now, note_of, try_to_read_back
+from spark_nats.kinds.streams.write.notes import check_can_read_back, mark_now, parse_note, reporting_unusable_bucket
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
@@ -38,7 +38,7 @@ _ACTED_ON = ("ttl", "expected_last_subject_sequence", "expected_revision", "oper
 _PROBE = "probe"  # key that the driver writes to see whether the bucket accepts writes
 
 
-def writable(
+def create_or_check_target(
     js: JetStream, options: WriteOptions, key: str | None = None
 ) -> tuple[StreamInfo, Entry | NatsError | None]:
     """Return the state of the target stream, after checking that it accepts and acknowledges rows.
@@ -78,7 +78,7 @@ def refuse_mirror(stream: StreamInfo) -> None:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
-def prepare(
+def prepare_write_and_mark_start(
     options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN
 ) -> StartMark | None:
     """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
@@ -96,7 +96,7 @@ def prepare(
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
-            stream, _ = writable(js, options)
+            stream, _ = create_or_check_target(js, options)
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
@@ -104,7 +104,7 @@ def prepare(
         if relies_on_ids and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
         writer.check(connection, stream)
-        _warn_of_republished(js, stream, [*_acted_on(options, columns), *writer.acted_on])
+        _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
         return _prepare_replay(js, options, stream, streaming)
 
 
@@ -123,7 +123,7 @@ def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence
         raise SchemaError(conditions.COUNTERS_FIRE_NOTHING(stream=stream.name))
 
 
-def _acted_on(options: WriteOptions, columns: Sequence[str]) -> list[str]:
+def _describe_acting_headers(options: WriteOptions, columns: Sequence[str]) -> list[str]:
     """Return what gives rows headers on which a stream acts that hears what the target republishes."""
     found = [f"the column '{name}'" for name in columns if name in _ACTED_ON]
     return [*found, "control headers"] if options.control_headers and "headers" in columns else found
@@ -151,11 +151,11 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
         NatsError: the state bucket could not be read.
     """
     bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)
-    with about_the_bucket(options):
+    with reporting_unusable_bucket(options):
         for key in bucket.keys(f"{query}.*"):
             partition = key.rpartition(".")[2]
             if partition.isdigit() and int(partition) >= partitions:
-                state = note_of(bucket.get(key), key)
+                state = parse_note(bucket.get(key), key)
                 if state is not None and state.batch == batch and state.mark.stream == options.stream:
                     whose = f"that partition {partition}, which does not exist now, stored before"
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", which=whose))
@@ -175,13 +175,13 @@ def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, st
     if not options.is_exact:
         return None
     if streaming:
-        with about_the_bucket(options):
+        with reporting_unusable_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
             state = create_bucket_if_missing(js, options.state_bucket, replicas=stream.replicas, description=purpose)
             if state.origin:
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
-    try_to_read_back(js, stream)
+    check_can_read_back(js, stream)
     return None if streaming else mark_now(js, stream)
 
 

@@ -85,7 +85,7 @@ class MessageIds:
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 
-    def give(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
+    def generate_and_count(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
         """Return an id for each row; equal rows are counted over all calls.
 
         Args:

@@ -63,9 +63,9 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
     Raises:
         NatsError: the entry cannot be read, or is not a note.
     """
-    with about_the_bucket(options):
+    with reporting_unusable_bucket(options):
         entry = Bucket(js, options.state_bucket).get(key)
-    return entry, note_of(entry, key)
+    return entry, parse_note(entry, key)
 
 
 def write_note(
@@ -88,7 +88,7 @@ def write_note(
         note["passed"] = mark.passed
     if mark.process:
         note |= {"process": mark.process, "id_lifetime_ms": int(mark.id_lifetime * 1000), "noted": mark.noted}
-    with about_the_bucket(options):
+    with reporting_unusable_bucket(options):
         try:
             return Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
         except JetStreamError as error:
@@ -129,7 +129,7 @@ def set_back(mark: StartMark, now: int) -> int:
     return max(0, mark.time - mark.noted - (now - clock.time_ns())) if mark.noted and now else 0
 
 
-def note_of(entry: Entry, key: str) -> Note | None:
+def parse_note(entry: Entry, key: str) -> Note | None:
     """Return the note that an entry holds; None when the entry is empty.
 
     Raises:
@@ -155,7 +155,7 @@ def note_of(entry: Entry, key: str) -> Note | None:
 
 
 @contextlib.contextmanager
-def about_the_bucket(options: WriteOptions) -> Iterator[None]:
+def reporting_unusable_bucket(options: WriteOptions) -> Iterator[None]:
     """Add to an error that it is about the state bucket, and what to do."""
     try:
         yield
@@ -170,13 +170,13 @@ def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMem
     return is_known(memory_now, age_of(mark, stream.time))
 
 
-def state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
+def request_state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
     """Return a stream's state, asked twice where a former leader may answer, and what holds its message ids."""
     info = wait_until_believed(js, stream_info(js, stream), Trust.TWICE)
     return info, memory_of(js, info)
 
 
-def report_unknown(fail: bool, task: WriteTask, why: str) -> None:
+def raise_or_warn_unknown(fail: bool, task: WriteTask, why: str) -> None:
     """Fail or warn because it is unknown what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     raise_or_log_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
@@ -195,7 +195,7 @@ class AlreadyStored:
         report: reports that it is unknown whether rows that are not found are stored.
 
     Attributes:
-        rows: how many rows :meth:`missing` has found to be stored.
+        rows: how many rows :meth:`note_and_find_missing` has found to be stored.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class AlreadyStored:
             self._last_values = _LastValues(self._ids, found)
         self.rows = 0
 
-    def doubt(self) -> None:
+    def report_forgotten_or_defer(self) -> None:
         """Report that the stream has forgotten ids of rows that it does not have any more.
 
         Where the last message of each subject is what counts, report it only when such a row comes.
@@ -231,7 +231,7 @@ class AlreadyStored:
         elif self._report is not None:
             self._report(self._found.removed)
 
-    def missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
+    def note_and_find_missing(self, ids: pa.Array, subjects: pa.Array | None = None) -> Mask:
         """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them.
 
         Raises:
@@ -242,11 +242,11 @@ class AlreadyStored:
         places = values_of(place.filter(booleans(stored)))
         self._met[places] = True
         if self._last_values is not None and subjects is not None:
-            stored = self._last_values.placed(subjects, stored, places)
+            stored = self._last_values.note_and_find_placed(subjects, stored, places)
         self.rows += int(np.count_nonzero(stored))
         return ~stored
 
-    def read_on(self, js: JetStream) -> str:
+    def add_newer_and_describe_lost(self, js: JetStream) -> str:
         """Add the ids of what the stream has stored since it was read; return which messages are lost, if any.
 
         Raises:
@@ -298,7 +298,7 @@ class _LastValues:
         self._is_end = found.are_ends[self._last]  # whether nobody else has stored anything behind it
         self._found = found
 
-    def placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
+    def note_and_find_placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
         """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
         of_known = pc.index_in(subjects, self._subjects)
         known = flags_of(of_known.is_valid())
@@ -347,7 +347,7 @@ class Fence:
         # Where an attempt began, if only the stream's memory tells some of its rows; what to do once that may be lost.
         self._remembered: tuple[StartMark, Callable[[], None]] | None = None
 
-    def note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
+    def try_to_write_note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
         """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
         self._revision = write_note(js, self._options, self._task, mark, revision, deadline)
         self._noted = self._asked = clock.monotonic()
@@ -362,11 +362,11 @@ class Fence:
         self._remembered = mark, doubt
 
     def is_due(self, connection: Connection) -> bool:
-        """Tell whether to :meth:`check` before more rows are sent over a connection."""
+        """Tell whether to :meth:`check_latest_and_read_on` before more rows are sent over a connection."""
         is_other = connection is not self._connection
         return is_other or self._remembered is not None or clock.monotonic() - self._asked > self._window / 8
 
-    def check(self, js: JetStream) -> None:
+    def check_latest_and_read_on(self, js: JetStream) -> None:
         """Check that no later attempt has begun, and that what earlier ones have stored is still known.
 
         Raises:
@@ -377,8 +377,8 @@ class Fence:
         now = clock.monotonic()
         self._end_if_later(js)
         self._asked = now
-        self._doubt_memory(js)
-        may_have_forgotten = self._is_another_process(js)
+        self._report_if_memory_lost(js)
+        may_have_forgotten = self._note_and_compare_process(js)
         is_last_look = now - self._noted > self._window / 4
         if may_have_forgotten or is_last_look:
             self._read_on(js, may_have_forgotten)
@@ -391,16 +391,16 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
 
-    def _doubt_memory(self, js: JetStream) -> None:
+    def _report_if_memory_lost(self, js: JetStream) -> None:
         """Doubt what only the stream's memory tells, if that may be lost by now."""
         if self._remembered is not None:
             mark, doubt = self._remembered
-            stream, memory = state_and_memory(js, str(self._options.stream))
+            stream, memory = request_state_and_memory(js, str(self._options.stream))
             if not still_knows_ids_since(mark, stream, memory):
                 self._remembered = None
                 doubt()
 
-    def _is_another_process(self, js: JetStream) -> bool:
+    def _note_and_compare_process(self, js: JetStream) -> bool:
         """Tell whether, over another connection, another process of a server holds the ids: it may not have them."""
         if js.connection is self._connection:
             return False
@@ -412,11 +412,11 @@ class Fence:
         """Read what earlier attempts have stored meanwhile."""
         for each in self.earlier:
             # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
-            if removed := each.read_on(js):
-                report_unknown(may_have_forgotten and self._options.fail_on_data_loss, self._task, removed)
+            if removed := each.add_newer_and_describe_lost(js):
+                raise_or_warn_unknown(may_have_forgotten and self._options.fail_on_data_loss, self._task, removed)
 
 
-def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
+def check_can_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
     """Check that tasks can read back what they store in a stream with limits retention.
 
     If ``singly``, also check reading one message at a time, which finds the first message since a time.

@@ -58,11 +58,11 @@ def write_partition(
     with leased_jetstream(options, what, waits=options.stream is None) as lease:
         max_payload = lease.js.connection.info.max_payload
         if options.stream is not None:
-            stream = dedup.begin(lease)
+            stream = dedup.check_target_and_begin(lease)
         else:
-            batches = _looked_at(options, task.query, batches)
+            batches = _warn_at_first_rows(options, task.query, batches)
         writer.begin(lease, task, dedup)
-        names_stream = stream is not None and names_its_stream(stream, lease.js.connection)
+        names_stream = stream is not None and can_rows_name_stream(stream, lease.js.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
         max_message_size = None if stream is None else stream.max_message_size
         checker = RowChecker(options, max_payload, dedup.ids, names_stream, sink.columns, unknown, max_message_size)
@@ -85,7 +85,7 @@ def write_partition(
     return Written(counts, task.query if dedup.unsure else None, task.run)
 
 
-def names_its_stream(stream: StreamInfo, connection: Connection) -> bool:
+def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
     """Tell whether rows name their stream in a header, so that no other one stores them.
 
     A stream of counters refuses that, and mirrors on old servers do, which are taken to be of the version that leads
@@ -153,7 +153,7 @@ class RowWriter:
             return self._write_rows(core, checker, batches)
         publisher = self._publisher(stream)
         try:
-            counts = self._write_rows(publisher, checker, self._fenced(publisher, batches))
+            counts = self._write_rows(publisher, checker, self._check_fence_before_each(publisher, batches))
         except PublishError as error:
             if Topic.SUBJECT in error.topics and self._options.subject is None:  # no option is to be corrected
                 raise error.about(Topic.ROW) from None
@@ -162,18 +162,18 @@ class RowWriter:
             logger.warning(self._sink.skipped(skipped=publisher.skipped, rows=counts.rows).with_code)
         return counts
 
-    def rows_to_send(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the rows of a batch that are to be sent, without those that an earlier attempt has stored.
 
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        rows, stored = self.valid_rows(checker, batch, first_row), self._deduplication.already_stored
-        return rows if stored is None else rows.where(stored.missing(rows.ids, rows.subjects))
+        rows, stored = self.encode_or_refuse_rows(checker, batch, first_row), self._deduplication.already_stored
+        return rows if stored is None else rows.where(stored.note_and_find_missing(rows.ids, rows.subjects))
 
-    def valid_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def encode_or_refuse_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the rows of a batch as they are published; a row that breaks a rule is an error."""
-        return checker.check(batch, first_row)
+        return checker.check_and_encode(batch, first_row)
 
     def warn(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""
@@ -185,7 +185,7 @@ class RowWriter:
         for batch in batches:
             checker.limit_to(self._lease.js.connection.info.max_payload)
             try:
-                rows = self.rows_to_send(checker, batch, count)
+                rows = self.check_and_choose_rows(checker, batch, count)
             except InvalidRowError:
                 publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
                 raise
@@ -196,12 +196,14 @@ class RowWriter:
         publisher.finish()
         return Counts(count, size, publisher.duplicates, publisher.skipped)
 
-    def _fenced(self, publisher: Publisher, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _check_fence_before_each(
+        self, publisher: Publisher, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """Pass batches on, as long as no later attempt at the task has begun."""
         fence = self._deduplication.fence
         for batch in batches:
             if fence is not None and fence.is_due(self._lease.js.connection):
-                publisher.ask_with_retries(fence.check)
+                publisher.ask_with_retries(fence.check_latest_and_read_on)
             yield batch
 
     def _still_sending(self, rows: int, rate: float) -> ConditionText:
@@ -243,7 +245,9 @@ _looked: deque[str] = deque(maxlen=64)
 """The last writes of this process whose subjects were compared with those of streams."""
 
 
-def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _warn_at_first_rows(
+    options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Pass batches on; call :func:`_warn_of_streams` for the first batch with rows of a write in this process."""
     for batch in batches:
         if write_id not in _looked and batch.num_rows:

@@ -33,10 +33,10 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, find_first_new, stream_info, wait_until_believed
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions, notes
-from spark_nats.kinds.streams.write.checks import writable
+from spark_nats.kinds.streams.write.checks import create_or_check_target
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import AlreadyStored, Fence, Note
-from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin
+from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, decide_task_start
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.protocol.bytecolumns import flags_of
@@ -82,9 +82,9 @@ class Deduplication:
         """The sequence after which an earlier attempt may have stored rows; None where there was none."""
         return self.mark.end.last if self.mark is not None else None
 
-    def begin(self, lease: JetStreamLease) -> StreamInfo:
+    def check_target_and_begin(self, lease: JetStreamLease) -> StreamInfo:
         """Begin the task; return the stream's state before this attempt has stored anything."""
-        return lease.ask_with_retries(writable, self._options)[0]
+        return lease.ask_with_retries(create_or_check_target, self._options)[0]
 
 
 class ExactlyOnce(Deduplication):
@@ -93,7 +93,7 @@ class ExactlyOnce(Deduplication):
     exact = True
     ids: MessageIds
 
-    def begin(self, lease: JetStreamLease) -> StreamInfo:
+    def check_target_and_begin(self, lease: JetStreamLease) -> StreamInfo:
         """Note that a task of a micro-batch begins, and find out what an earlier attempt has done.
 
         Raises:
@@ -101,7 +101,7 @@ class ExactlyOnce(Deduplication):
             NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
         """
         key = self._task.key if self._task.batch is not None else None
-        stream, entry = lease.ask_with_retries(writable, self._options, key)
+        stream, entry = lease.ask_with_retries(create_or_check_target, self._options, key)
         if key is None:  # the driver has noted where a batch write began
             mark = self._task.mark if self._task.attempt else None
         else:
@@ -111,7 +111,7 @@ class ExactlyOnce(Deduplication):
             # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
             def note(js: JetStream) -> tuple[StartMark | None, bool]:
                 now, held = next(at_first, (None, None))
-                return self._note(js, fence, now or stream_info(js, stream.name), held)
+                return self._note_start_and_decide(js, fence, now or stream_info(js, stream.name), held)
 
             mark, self.unsure = lease.ask_with_retries(note)
         if mark is not None:
@@ -124,12 +124,12 @@ class ExactlyOnce(Deduplication):
         """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
         # Another attempt may have stored rows since this one read the stream's state.
-        stream, memory = lease.ask_with_retries(notes.state_and_memory, stream.name)
+        stream, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
         noted, age = notes.memory_at(mark), notes.age_of(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
-            stream = lease.ask_with_retries(_look_at_end, task, task.batch, mark, stream)
-            if _has_stored_since(stream, mark):
-                doubt = partial(notes.report_unknown, fail, task, reason_not_readable(stream))
+            stream = lease.ask_with_retries(_warn_if_end_lost, task, task.batch, mark, stream)
+            if _has_changed_since(stream, mark):
+                doubt = partial(notes.raise_or_warn_unknown, fail, task, reason_not_readable(stream))
                 if not notes.still_knows_ids_since(mark, stream, memory):
                     doubt()
                 elif fence is not None:
@@ -145,25 +145,25 @@ class ExactlyOnce(Deduplication):
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
             stream, mark = lease.ask_with_retries(
-                self._start_of_reading, stream, mark, noted.knows_ids_if_present(memory, age)
+                self._find_start_and_note_anew, stream, mark, noted.knows_ids_if_present(memory, age)
             )
         since = stream.last_sequence if stored_none_since(mark.end, stream) else mark.end.last
         found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
         in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)
-        report = partial(notes.report_unknown, fail, task)
+        report = partial(notes.raise_or_warn_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
             # It may have forgotten ids while it was read.
-            now, memory = lease.ask_with_retries(notes.state_and_memory, stream.name)
+            now, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
             if not noted.knows_all(memory, notes.age_of(mark, now.time)):
-                already_stored.doubt()
+                already_stored.report_forgotten_or_defer()
             elif fence is not None:
-                fence.rely_on_memory(mark, already_stored.doubt)
+                fence.rely_on_memory(mark, already_stored.report_forgotten_or_defer)
         if fence is not None:
             fence.earlier.append(already_stored)
         return mark, already_stored
 
-    def _note(
+    def _note_start_and_decide(
         self, js: JetStream, fence: Fence, stream: StreamInfo, held: Entry | NatsError | None
     ) -> tuple[StartMark | None, bool]:
         """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
@@ -173,9 +173,11 @@ class ExactlyOnce(Deduplication):
         options, task, confirmed = self._options, self._task, False
         deadline = clock.monotonic() + CONFIRMATION
         while True:
-            entry, known = _known_of(js, options, task, held)
+            entry, known = _read_known_notes(js, options, task, held)
             held = None
-            found = run_decision(begin(task, stream, known), partial(self._tail, js, stream, known))
+            found = run_decision(
+                decide_task_start(task, stream, known), partial(self._search_stream_tail, js, stream, known)
+            )
             if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
                 stream, confirmed = wait_until_believed(js, stream, Trust.BEYOND_DOUBT), True
                 deadline = clock.monotonic() + CONFIRMATION
@@ -186,31 +188,31 @@ class ExactlyOnce(Deduplication):
                 first = conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name)
                 logger.info(first.with_code)
             if found.older and found.mark:
-                _report_older(options, task, stream, found.mark.end.last, found.older)
+                _raise_or_warn_bucket_older(options, task, stream, found.mark.end.last, found.older)
             elif found.mark is None and known.note is not None and _is_about(known.note, stream):
-                _look_at_end(js, task, str(known.note.batch), known.note.mark, stream)
+                _warn_if_end_lost(js, task, str(known.note.batch), known.note.mark, stream)
             # The note is written even where it says the same, so that an earlier attempt notices this one.
             mark = found.mark or notes.mark_now(js, stream)
             if known.note is not None:
                 passed = max(known.note.batch, known.note.mark.passed)
                 mark = replace(mark, passed=passed if passed > int(task.batch or 0) else 0)
-            if fence.note(js, mark, entry.revision, deadline):
-                _noted[_place(options, task)] = int(task.batch or 0)
+            if fence.try_to_write_note(js, mark, entry.revision, deadline):
+                _noted[_noted_key(options, task)] = int(task.batch or 0)
                 if len(_noted) > _MAX_REMEMBERED:
                     del _noted[next(iter(_noted))]
                 return found.mark, found.mark is not None or not known.earlier_in_run
             stream = stream_info(js, stream.name)
 
-    def _tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
+    def _search_stream_tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
         """Return what the last messages of the stream, or else of the dead-letter stream, show about the task."""
-        tail = _look_at_tail(js, self._task, self.ids, stream, known)
+        tail = _search_tail_for_rows(js, self._task, self.ids, stream, known)
         if self._options.dead_letter_stream and not tail.rows:  # all its rows may have been bad
             aside = wait_until_believed(js, stream_info(js, self._options.dead_letter_stream), Trust.TWICE)
-            if rows := _look_at_tail(js, self._task, self.ids, aside, Inputs(None)).rows:
+            if rows := _search_tail_for_rows(js, self._task, self.ids, aside, Inputs(None)).rows:
                 tail = StreamTail(tail.since, rows, aside=aside.name)
         return dict.fromkeys(questions, tail)
 
-    def _start_of_reading(
+    def _find_start_and_note_anew(
         self, js: JetStream, stream: StreamInfo, mark: StartMark, known: bool
     ) -> tuple[StreamInfo, StartMark]:
         """Return the stream's state, and from where to read the stream back.
@@ -253,11 +255,11 @@ class ExactlyOnce(Deduplication):
             entry, state = notes.read_note(js, self._options, self._task.key)
             if state is None or state.batch != batch:
                 return
-            if fence.note(js, mark, entry.revision, deadline):
+            if fence.try_to_write_note(js, mark, entry.revision, deadline):
                 return
 
 
-def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:
+def _has_changed_since(stream: StreamInfo, mark: StartMark) -> bool:
     """Tell whether a stream has stored anything since a task began, or lost what it had then.
 
     A replica that joined an empty stream does not know when its last message was stored.
@@ -267,7 +269,7 @@ def _has_stored_since(stream: StreamInfo, mark: StartMark) -> bool:
     return stream.last_sequence > 0 and not is_same and not stored_none_since(mark.end, stream)
 
 
-def _known_of(
+def _read_known_notes(
     js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | NatsError | None
 ) -> tuple[Entry, Inputs]:
     """Return the entry of the task's key, and what is known before the stream's last messages are searched.
@@ -275,7 +277,7 @@ def _known_of(
     The key is read unless ``held`` is its entry, read a moment ago.
     """
     if isinstance(held, Entry):
-        entry, note = held, notes.note_of(held, task.key)
+        entry, note = held, notes.parse_note(held, task.key)
     else:
         entry, note = notes.read_note(js, options, task.key)
     zero, batch = None, int(task.batch or 0)
@@ -283,22 +285,24 @@ def _known_of(
         zero = notes.read_note(js, options, f"{task.query}.0")[1]
     earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
     newest = max(filter(None, (note, zero)), key=lambda each: each.batch, default=None)
-    in_process = _noted.get(_place(options, task), -1)
+    in_process = _noted.get(_noted_key(options, task), -1)
     return entry, Inputs(note, -1 if zero is None else zero.batch, in_process, earlier, newest=newest)
 
 
-def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
+def _noted_key(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     """Return where a task notes that it begins, and in which run of its query."""
     return options.connection, options.state_bucket, task.key, task.run
 
 
-def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, known: Inputs) -> StreamTail:
+def _search_tail_for_rows(
+    js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, known: Inputs
+) -> StreamTail:
     """Search the last messages of a stream for rows of a task."""
     last, note, newest = stream.last_sequence, known.note, known.newest
     since = max(last - _TAIL, stream.first_sequence - 1)
     if note is not None and _is_about(note, stream) and note.mark.end.last <= last:
         since = max(since, note.mark.end.last)
-    is_gap = newest is not None and _shows_gap(js, task, stream, newest)
+    is_gap = newest is not None and _ask_if_nothing_between(js, task, stream, newest)
     if newest is not None and is_gap:
         since = newest.mark.end.last
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
@@ -316,7 +320,7 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
     return StreamTail(since, rows, new=is_new, skipped=is_gap)
 
 
-def _shows_gap(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note) -> bool:
+def _ask_if_nothing_between(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note) -> bool:
     """Tell whether a stream can show that nothing was stored between the last micro-batch that is noted and this one.
 
     Notes that an older copy of the checkpoint has written are no such place: rows of later micro-batches come before.
@@ -335,7 +339,9 @@ def _is_about(note: Note, stream: StreamInfo) -> bool:
     return (note.mark.stream, note.mark.end.created) == (stream.name, stream.created)
 
 
-def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str) -> None:
+def _raise_or_warn_bucket_older(
+    options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str
+) -> None:
     """Fail or warn because the state bucket is older than the query's checkpoint."""
     what = conditions.STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
     looked = stream.last_sequence - since
@@ -350,7 +356,9 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
     )
 
 
-def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, mark: StartMark, stream: StreamInfo) -> StreamInfo:
+def _warn_if_end_lost(
+    js: JetStream, task: WriteTask, batch: str | None, mark: StartMark, stream: StreamInfo
+) -> StreamInfo:
     """Warn if a stream ends before the position where a micro-batch or this write began; return its state."""
     if mark.end.last > stream.last_sequence:
         stream = wait_until_believed(js, stream, Trust.BEYOND_DOUBT)

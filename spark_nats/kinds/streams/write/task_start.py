@@ -83,7 +83,7 @@ class Start(NamedTuple):
     is_first_time: bool = False
 
 
-def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]:
+def decide_task_start(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision[Start]:
     """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
     Raises:

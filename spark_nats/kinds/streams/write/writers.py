@@ -23,7 +23,7 @@ from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_if_due, retry_during_election
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
-from spark_nats.kinds.streams.write.metrics_channel import pass_on
+from spark_nats.kinds.streams.write.metrics_channel import push_counts_if_requested
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink, check_schema, may_have_ids, sink_of
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask, Written, total
 from spark_nats.options.hints import errors_for_spark
@@ -46,7 +46,7 @@ def writer(options: Query, schema: StructType) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
-    prepare = partial(_prepare, options, False, columns, sink)
+    prepare = partial(_prepare_and_mark_start, options, False, columns, sink)
     mark = retry_during_election(prepare, options.retries, f"writing to {sink.target(options)}")
     return NatsWriter(options, sink, may_have_ids(columns, options), mark)
 
@@ -55,16 +55,16 @@ def stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
     """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
-    prepare = partial(_prepare, options, True, columns, sink)
+    prepare = partial(_prepare_and_mark_start, options, True, columns, sink)
     prepare_if_due(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
     return NatsStreamWriter(options, sink, may_have_ids(columns, options))
 
 
-def _prepare(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> StartMark | None:
+def _prepare_and_mark_start(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> StartMark | None:
     """Do on the driver what would fail in every task; return where the stream ends, if tasks need to know that."""
-    from spark_nats.kinds.streams.write.checks import prepare
+    from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 
-    return sink.prepare(options) if sink.prepare else prepare(options, streaming, columns, sink)
+    return sink.prepare(options) if sink.prepare else prepare_write_and_mark_start(options, streaming, columns, sink)
 
 
 def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
@@ -109,7 +109,7 @@ class _Writer:
         write: Callable[..., Written] = self._sink.write or _write_messages
         return write(self._options, task, batches, self._sink)
 
-    def _log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
+    def _check_all_ran_and_log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, after checking that each of them has run."""
         counts, target = total(messages), self._sink.target(self._options)
         # A task without rows reports that too. So one that reports nothing has not run, as with a continuous trigger.
@@ -141,8 +141,8 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         Raises:
             PublishError: Spark has not run a task.
         """
-        self._log("batch", messages)
-        pass_on(messages)
+        self._check_all_ran_and_log("batch", messages)
+        push_counts_if_requested(messages)
 
 
 class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -168,9 +168,9 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
                 partitions now, so that rows were stored twice.
             NatsError: the state bucket could not be read.
         """
-        self._log(f"micro-batch {batchId}", messages)
+        self._check_all_ran_and_log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)
-        pass_on(messages)
+        push_counts_if_requested(messages)
 
     def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure_query for message in messages if isinstance(message, Written) and message.unsure_query]

@@ -39,7 +39,7 @@ class Source:
         self._rules = rules
         self._next = start
 
-    def ask(self, cursor: Cursor, throttled: bool) -> None:
+    def request_more(self, cursor: Cursor, throttled: bool) -> None:
         self.in_flight = True
 
     def receive(self) -> Chunk | None:
@@ -82,7 +82,7 @@ class Rules:
         self.sources.append(Source(self, cursor.received))
         return self.sources[-1], cursor
 
-    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         if arrived.chunk is None:
             return Step(cursor, Move.RECEIVE)
         rows = cast(Sequences, arrived.chunk.delivered.messages)
@@ -90,7 +90,7 @@ class Rules:
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
         return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
-    def deliver(self, delivered: Delivered) -> Delivered:
+    def still_wanted(self, delivered: Delivered) -> Delivered:
         return delivered
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:

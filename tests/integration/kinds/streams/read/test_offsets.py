@@ -13,7 +13,7 @@ from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.planning import ranges_between
 from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json
-from spark_nats.kinds.streams.read.query import latest
+from spark_nats.kinds.streams.read.query import advance_and_release
 
 
 class Query:
@@ -29,13 +29,13 @@ class Query:
         return Look(self._js, self._options, self._memory)
 
     def starting(self):
-        return {name: beginning_at(place) for name, place in bounds.starting(self._look()).items()}
+        return {name: beginning_at(place) for name, place in bounds.prepare_and_find_start(self._look()).items()}
 
     def now(self):
-        return {name: beginning_at(place) for name, place in bounds.now(self._look()).items()}
+        return {name: beginning_at(place) for name, place in bounds.prepare_and_find_ends(self._look()).items()}
 
     def latest(self, start, limit=None):
-        return latest(self._look(), start, Limits(max_offsets=limit)).end
+        return advance_and_release(self._look(), start, Limits(max_offsets=limit)).end
 
     def plan(self, start, end):
         return [(each.start, each.end) for each in ranges_between(start, end, self._options.filters)]
@@ -51,7 +51,7 @@ def query(js, unique):
 def batch(js, unique):
     def ranges(**options):
         parsed = parse_read({"stream": unique, **options}, streaming=False)
-        return bounds.batch(Look(js, parsed, QueryMemory(parsed, patience=0.0)))
+        return bounds.plan_batch_and_report_losses(Look(js, parsed, QueryMemory(parsed, patience=0.0)))
 
     return ranges
 
@@ -229,10 +229,10 @@ def test_asking_prepares_nothing(js, nats_py, unique):
     options = parse_read({"stream": unique, "consume": "true"}, streaming=True)
     look = Look(js, options, QueryMemory(options, patience=0.0))
     for _ in range(2):
-        facts = look.ask([unique])
+        facts = look.request_facts([unique])
         assert facts.infos[unique].consumers == 0
-    look.prepare(facts)
-    assert look.ask([unique]).infos[unique].consumers == 1
+    look.check_and_create_consumers(facts)
+    assert look.request_facts([unique]).infos[unique].consumers == 1
 
 
 class Counting(JetStream):
@@ -255,7 +255,7 @@ def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(
     def trips(start, limits, **options):
         parsed = parse_read({"stream": ",".join(names), **options}, streaming=True)
         Counting.trips.clear()
-        found = latest(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
+        found = advance_and_release(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
         return found.end, list(Counting.trips)
 
     beginning, asked = trips({}, Limits())

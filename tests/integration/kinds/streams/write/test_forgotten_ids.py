@@ -17,7 +17,7 @@ from spark_nats.errors import DataLossError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.streams.write import notes, replay
-from spark_nats.kinds.streams.write.checks import prepare
+from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.notes import mark_now
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
@@ -131,7 +131,7 @@ def test_a_replay_into_a_drained_work_queue_ends_when_its_rows_come_so_late_that
 ) -> None:
     client.create_stream("S", ["S.>"], retention="workqueue", duplicate_window=2_000_000_000)
     options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
-    prepare(options, streaming=True, columns=ROWS.schema.names)
+    prepare_write_and_mark_start(options, streaming=True, columns=ROWS.schema.names)
     write_partition(options, task, iter(ROWS.to_batches(50)))
     noted = parse_time(client.stream_info("S")["ts"]) or 0
     drain(client, "S")
@@ -157,7 +157,7 @@ def replayed(
     """Runs a task again, which has to end in an error, with a stream that has removed rows of it."""
     client.create_stream("S", ["S.>"], **request.param)
     options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
-    prepare(options, streaming=True, columns=ROWS.schema.names)
+    prepare_write_and_mark_start(options, streaming=True, columns=ROWS.schema.names)
     write_partition(options, task, iter(ROWS.to_batches(50)))
     if not {"max_msgs", "max_msgs_per_subject"} & request.param.keys():
         client.purge_stream("S")
@@ -186,7 +186,7 @@ def test_a_replay_ends_when_the_server_restarts_before_its_rows_come(
 def test_a_replay_ends_when_the_server_restarts_once_it_has_said_what_holds_the_ids(
     server: NatsServer, replayed: Callable[[Iterator[pa.RecordBatch]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, restarts = notes.state_and_memory, [restart]
+    look, restarts = notes.request_state_and_memory, [restart]
 
     def at_once(*what: Any) -> Any:
         said = look(*what)
@@ -194,7 +194,7 @@ def test_a_replay_ends_when_the_server_restarts_once_it_has_said_what_holds_the_
             restarts.pop()(server)
         return said
 
-    monkeypatch.setattr(notes, "state_and_memory", at_once)
+    monkeypatch.setattr(notes, "request_state_and_memory", at_once)
     replayed(iter(ROWS.to_batches(50)))
 
 
@@ -221,7 +221,7 @@ def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_
         client.store("S.a", ["1"])
         stream = stream_info(js, "S")
         assert stream.created != began.end.created
-        since = replay.ExactlyOnce(options, task)._start_of_reading(js, stream, began, known=False)[1]
+        since = replay.ExactlyOnce(options, task)._find_start_and_note_anew(js, stream, began, known=False)[1]
     assert since.end.next == 1
     assert "lost" not in caplog.text
 
@@ -333,7 +333,7 @@ def test_bad_rows_that_somebody_has_taken_are_not_stored_again_when_the_server_r
     client.create_stream("D", ["D.>"], retention="workqueue")
     rows = table(subject=["S.a", "S. b"], payload=[b"1", b"2"]).to_batches(1)
     options, task = write_options(server.url, stream="S", badRows="stream", badRowsStream="D"), WriteTask("S", "0", 0)
-    prepare(options, streaming=True)
+    prepare_write_and_mark_start(options, streaming=True)
     write_partition(options, task, iter(rows))
     drain(client, "D")
 
@@ -358,7 +358,7 @@ def test_bad_rows_are_found_though_the_clock_was_set_back_before_they_were_store
     with NatsPy(server.url) as client:
         client.create_stream("S", ["S.>"], **prepared)
         client.create_stream("D", ["D.>"], **prepared)
-        prepare(parsed, streaming=True)
+        prepare_write_and_mark_start(parsed, streaming=True)
 
         def slowly() -> Iterator[pa.RecordBatch]:
             yield rows[0]
@@ -505,7 +505,7 @@ def test_a_value_that_is_found_after_a_kill_is_not_followed_by_an_older_one_that
             yield from rows_of(what, ["5"]).to_batches()
 
         parsed = write_options(url, maxInFlight=5, **{"bucket": {"bucket": "B"}, "stream": {"stream": "S"}}[what])
-        prepare(parsed, streaming=True, columns=rows_of(what, []).column_names)
+        prepare_write_and_mark_start(parsed, streaming=True, columns=rows_of(what, []).column_names)
         write_partition(parsed, WriteTask("query", "0", 0), slowly(), sink_of(parsed))
     assert last_values(client, name) == {f"{subject}k": b"5"}
 

@@ -32,7 +32,7 @@ from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes, replay
-from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare
+from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
@@ -156,7 +156,7 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.y", [b""] * 3)
     options = options_of(nats_server, unique, stateBucket=unique)
-    prepare(options, streaming=True)
+    prepare_write_and_mark_start(options, streaming=True)
     for batch in ("7", "8"):
         for partition in (0, 1):
             write_partition(options, WriteTask(QUERY, batch, partition), payload_batches(["a"]))
@@ -296,7 +296,7 @@ def test_that_a_run_has_begun_a_micro_batch_is_known_in_each_process(
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
     tails: list[WriteTask] = []
-    look = replay._look_at_tail
+    look = replay._search_tail_for_rows
     monkeypatch.setattr(replay, "_look_at_tail", lambda js, task, *rest: tails.append(task) or look(js, task, *rest))
     of = partial(WriteTask, QUERY + unique)
     for batch, partition, run in [(0, 0, "1"), (0, 1, "1"), (1, 0, "1"), (1, 1, "1"), (2, 0, "1"), (2, 1, "2")]:
@@ -346,7 +346,7 @@ def test_rows_that_were_on_their_way_when_a_stream_was_made_again_are_stored_onc
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, streaming=streaming, deduplicate="exact")
-    mark = prepare(options, streaming=streaming)
+    mark = prepare_write_and_mark_start(options, streaming=streaming)
     task = TASK if streaming else WriteTask("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
@@ -503,7 +503,7 @@ def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
     """Two runs of one query: blue is at micro-batch 7, and green begins with a copy of its checkpoint at 5."""
     nats_py.create_stream(unique)
     shared, own = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
-    prepare(own, streaming=True)
+    prepare_write_and_mark_start(own, streaming=True)
 
     def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
         task = WriteTask(QUERY + unique, str(batch), 0, run=name + unique, planned_at=planned)
@@ -558,7 +558,7 @@ def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, n
 def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, retention="workqueue", **FORGETFUL)
     options = options_of(nats_server, unique)
-    prepare(options, streaming=True)
+    prepare_write_and_mark_start(options, streaming=True)
     stop(options, ROWS, 0)
     write_partition(options, TASK, payload_batches(ROWS))  # nothing was stored, so nothing is to be told
     assert nats_py.held(unique) == len(ROWS)
@@ -576,7 +576,7 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.create_stream(unique, **FORGETFUL)
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
-    mark = prepare(options, streaming=False)
+    mark = prepare_write_and_mark_start(options, streaming=False)
     assert isinstance(mark, StartMark)
     assert mark.end.last == 1
     task = WriteTask("5" * 32, None, 3, 0, mark)
@@ -616,7 +616,7 @@ def restricted_options(server: Any) -> WriteOptions:
 def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory) -> None:
     server = restricted(server_factory, NEEDED + STATE + READ_BACK + EACH_TIME)
     options = restricted_options(server)
-    prepare(options, streaming=True)
+    prepare_write_and_mark_start(options, streaming=True)
     stop(options, ROWS, 30)
     assert write_partition(options, TASK, payload_batches(ROWS)).unsure_query
 
@@ -626,11 +626,11 @@ def test_a_query_that_may_not_settle_fails_at_its_start(server_factory: ServerFa
     allowed = [subject for subject in NEEDED + STATE + READ_BACK if subject != missing]
     options = restricted_options(restricted(server_factory, allowed))
     with pytest.raises(PermissionsError) as raised:
-        prepare(options, streaming=True)
+        prepare_write_and_mark_start(options, streaming=True)
     assert missing.removesuffix(".>") in str(raised.value)
     about = "its stored rows could not be read back" if missing in READ_BACK else "the state bucket 'SPARK_NATS'"
     assert about in str(raised.value)
-    prepare(replace(options, deduplicate="window"), streaming=True)
+    prepare_write_and_mark_start(replace(options, deduplicate="window"), streaming=True)
 
 
 def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactory) -> None:
@@ -640,7 +640,7 @@ def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactor
     with pytest.raises(
         JetStreamError, match="state bucket 'SPARK_NATS', .* cannot be used: .*maximum number of streams"
     ):
-        prepare(restricted_options(server), streaming=True)
+        prepare_write_and_mark_start(restricted_options(server), streaming=True)
 
 
 def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(server_factory: ServerFactory) -> None:
@@ -650,11 +650,11 @@ def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(ser
     login = {"user": "u", "password": "p"}
     with NatsPy(server.url.replace("nats://", "nats://u:p@")) as admin:
         with pytest.raises(JetStreamError, match="'NEW' cannot be created: the account demands 'max_bytes'"):
-            prepare(
+            prepare_write_and_mark_start(
                 write_options(server.url, **login, stream="NEW", createStream='{"subjects": ["n"]}'), streaming=True
             )
         admin.create_stream("S", subjects=["s.>"], max_bytes=1_000_000)
-        prepare(restricted_options(server), streaming=True)
+        prepare_write_and_mark_start(restricted_options(server), streaming=True)
         config = admin.stream_info("KV_SPARK_NATS")["config"]
     assert (config["max_bytes"], config["discard"], config["max_msgs_per_subject"]) == (16 * 2**20, "new", 1)
 
@@ -678,7 +678,12 @@ def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster
     for i, server in enumerate(cluster.servers * 4):
         options = write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}")
         # As the driver does it: a server that does not answer is asked again, one that knows no bucket is not.
-        retrying(partial(prepare, options, streaming=True), options.retries, "the test", established=False)
+        retrying(
+            partial(prepare_write_and_mark_start, options, streaming=True),
+            options.retries,
+            "the test",
+            established=False,
+        )
 
 
 @pytest.mark.parametrize("in_cluster", [True, False])
@@ -709,7 +714,7 @@ def test_a_purge_that_makes_sequences_begin_higher_hides_no_rows_from_a_replay(
     with NatsPy(server.url) as client:
         client.create_stream("S", retention=retention, **FORGETFUL)
         client.publish_acked([("S.x", b"before")])
-        prepare(options, streaming=True)
+        prepare_write_and_mark_start(options, streaming=True)
         stop(options, ROWS, 0, first)
         client.api("STREAM.PURGE.S", {"seq": 1000})
         state = client.stream_info("S")["state"]
@@ -762,7 +767,7 @@ def test_a_number_of_which_the_stream_has_rows_was_not_skipped(
     """The bucket is a copy from before micro-batch 6, and the stream has rows of 6, or of the task itself."""
     nats_py.create_stream(unique, **FORGETFUL)
     options, other = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
-    prepare(other, streaming=True)
+    prepare_write_and_mark_start(other, streaming=True)
     query = QUERY + unique
     write_partition(options, WriteTask(query, "5", 0), payload_batches(["5"]))
     write_partition(other, WriteTask(query, str(batch), partition), payload_batches([str(batch)]))

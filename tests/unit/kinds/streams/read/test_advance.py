@@ -39,7 +39,7 @@ from spark_nats.kinds.streams.read.advance import (
     RestAfter,
     SizesOf,
     StreamFacts,
-    advance,
+    decide_advance,
 )
 from spark_nats.kinds.streams.read.planning import ranges_between
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
@@ -146,7 +146,7 @@ class World(dict[str, Stream]):
     def decide(
         self, start: QueryOffset, limits: Limits, options: ReadOptions, searched: Mapping[str, Position] = {}
     ) -> Advance:
-        decision = advance(start, self.facts(options.streams, start, searched), limits, options)
+        decision = decide_advance(start, self.facts(options.streams, start, searched), limits, options)
         rounds = iter(range(7))
 
         def ask(questions: Questions) -> Answers:
@@ -262,14 +262,14 @@ def test_a_doubt_comes_before_any_question() -> None:
     stream = held(1, 2)
     facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)}, {"A": read_to(4).end})
     assert facts.doubts == ["A"]
-    found = next(advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
+    found = next(decide_advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
     assert found == [RestAfter("A")]  # nothing is decided without its answer
 
 
 def test_what_is_asked_for_all_streams_is_asked_at_once() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2), name="B"))
     options = options_of(subject="a,b")
-    found = next(advance({}, world.facts(options.streams, {}, {}), Limits(), options))
+    found = next(decide_advance({}, world.facts(options.streams, {}, {}), Limits(), options))
     assert found == [MessageAt(name, None, subject) for name in "AB" for subject in "ab"]
 
 
@@ -297,7 +297,7 @@ def test_a_limit_is_one_of_all_streams_together() -> None:
 def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     found, later = held(1, 2, 3, 4, 5), held(5, s5="b")
     facts = Facts({"A": StreamFacts(found.info)}, {"A": read_to(2).end})
-    decision = advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
+    decision = decide_advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
     last, again = MessageAt("A", None, "a"), StateOf("A", again=3)
     decided = run_decision(decision, lambda asked: {last: None} if asked == [last] else {again: later.info})
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what

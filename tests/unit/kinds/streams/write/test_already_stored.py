@@ -50,12 +50,12 @@ def read_back(messages: list[Message], kept: int, prefix: str = "t-") -> StoredI
 def replayed(found: StoredIds, rows: list[Message], size: int, report: list[str]) -> list[Message]:
     """The rows that a replay sends."""
     already = AlreadyStored(found, "t-", STREAM, False, keeps_last_values=True, report=report.append)
-    already.doubt()
+    already.report_forgotten_or_defer()
     sent: list[Message] = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         subjects, ids = (pa.array(column, pa.string()) for column in zip(*part, strict=True))
-        missing = already.missing(ids, subjects)
+        missing = already.note_and_find_missing(ids, subjects)
         sent += [row for row, chosen in zip(part, missing.tolist(), strict=True) if chosen]
     return sent
 
@@ -101,7 +101,7 @@ def test_rows_on_a_subject_that_only_has_messages_of_others_are_in_doubt() -> No
 def test_without_last_values_what_is_not_found_is_stored() -> None:
     already = AlreadyStored(read_back([("S.a", "t-1")], 1), "t-", STREAM, own_ids=False)
     ids = pa.array(["t-0", "t-1", "t-2"])
-    assert ids.filter(booleans(already.missing(ids))).to_pylist() == ["t-0", "t-2"]
+    assert ids.filter(booleans(already.note_and_find_missing(ids))).to_pylist() == ["t-0", "t-2"]
     assert (already.rows, already.unexpected) == (1, 0)
 
 
@@ -111,4 +111,4 @@ def test_what_is_found_when_the_stream_is_read_on_is_not_stored_either() -> None
     already._ids = pa.concat_arrays([already._ids, byte_strings([b"t-1"])])
     already._met = np.zeros(2, np.bool_)
     subjects, ids = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
-    assert not already.missing(ids, subjects).any()
+    assert not already.note_and_find_missing(ids, subjects).any()

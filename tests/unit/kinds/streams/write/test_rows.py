@@ -41,7 +41,7 @@ def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def headers_of(found: RowChecker, *rows: dict[str, Any]) -> list[Headers]:
     """The headers that rows are sent with."""
-    checked = found.check(batch(list(rows)), 0)
+    checked = found.check_and_encode(batch(list(rows)), 0)
     if checked.headers is None:
         return [{} for _ in rows]
     return [{} if block is None else parse_block(block) for block in checked.headers.to_pylist()]
@@ -121,7 +121,7 @@ def test_a_line_that_the_server_would_not_take_is_refused() -> None:
     sizes = 2 * len(f" {MAX_PAYLOAD}")
     longest = MAX_CONTROL_LINE - sizes
     row = {"subject": "s" * (longest - 3), "reply": "é", "headers": {"K": ["v"]}, "payload": bytes(500_000)}
-    sent = checker().check(batch([row]), 0)
+    sent = checker().check_and_encode(batch([row]), 0)
     frames = encode_messages(sent.subjects, sent.payloads, sent.replies, sent.headers).to_pybytes()
     line = frames.split(b"\r\n")[0].removeprefix(b"HPUB ")
     assert 0 <= MAX_CONTROL_LINE - len(line) <= sizes
@@ -129,16 +129,16 @@ def test_a_line_that_the_server_would_not_take_is_refused() -> None:
         with pytest.raises(
             InvalidRowError, match=r"row 8 .* column 'subject' is too long.*4096.*\(its length is 4097 bytes\)"
         ):
-            checker().check(batch([{}, {**row, **one_more}]), 7)
+            checker().check_and_encode(batch([{}, {**row, **one_more}]), 7)
 
 
 def test_a_publish_to_a_stream_has_a_reply_that_counts() -> None:
     inbox = "in." * 20 + "box"
     found = checker(stream="S", inboxPrefix=inbox)
     longest = MAX_CONTROL_LINE - 2 * len(f" {MAX_PAYLOAD}") - len(f" {inbox}.0123456789abcdef.0123456789")
-    found.check(batch([{"subject": "s" * longest}]), 0)
+    found.check_and_encode(batch([{"subject": "s" * longest}]), 0)
     with pytest.raises(InvalidRowError, match="its length is 4097 bytes"):
-        found.check(batch([{"subject": "s" * (longest + 1)}]), 0)
+        found.check_and_encode(batch([{"subject": "s" * (longest + 1)}]), 0)
 
 
 def test_rows_that_expect_a_message_are_known_by_their_column_and_by_their_header() -> None:
@@ -149,7 +149,7 @@ def test_rows_that_expect_a_message_are_known_by_their_column_and_by_their_heade
             {"subject": "b", "headers": {"Nats-Expected-Last-Subject-Sequence": ["7"]}},
         ]
     ).append_column("expected_last_subject_sequence", pa.array([5, 6, None], pa.int64()))
-    found = checker(stream="S", controlHeaders="true").check(rows, 0)
+    found = checker(stream="S", controlHeaders="true").check_and_encode(rows, 0)
     assert found.conditional is not None
     assert found.conditional.to_pylist() == [True, True, True]
     assert [part.subjects.to_pylist() for part in found.split_conditional()] == [["a"], ["a", "b"]]

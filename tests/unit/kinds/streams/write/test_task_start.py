@@ -14,7 +14,7 @@ from spark_nats.jetstream.messages import Answers, Questions, run_decision
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.notes import Note
-from spark_nats.kinds.streams.write.task_start import TAIL, Inputs, Start, StreamTail, begin
+from spark_nats.kinds.streams.write.task_start import TAIL, Inputs, Start, StreamTail, decide_task_start
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 
 BEGAN = StartMark("S", Position("then", 41, time=1), time=1)
@@ -46,7 +46,7 @@ def start(task: WriteTask, known: Inputs, tail: StreamTail | None = None) -> Sta
             raise LacksTailError
         return dict.fromkeys(questions, tail)
 
-    return run_decision(begin(task, STREAM, known), answers)
+    return run_decision(decide_task_start(task, STREAM, known), answers)
 
 
 def notes_of(splits: Splits, order: int) -> list[tuple[int, int]]:

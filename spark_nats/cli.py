@@ -176,9 +176,8 @@ class _Parser(argparse.ArgumentParser):
                 option = self._option_string_actions.get(before)
                 if option is not None and option.nargs is None:  # this is its value, which may be a password
                     self.error(f"argument {before}: expected one argument; if it begins with a dash, write {before}=…")
-                self.error(
-                    f"there is no option {name}{self._suggestion_for(name)}"
-                )  # not the value, which may be a password
+                # Not the value, which may be a password.
+                self.error(f"there is no option {name}{self._suggestion_for(name)}")
         return super().parse_known_args(args, namespace)
 
     def _suggestion_for(self, name: str) -> str:

@@ -184,8 +184,7 @@ def sample_of(document: Mapping[str, Any]) -> LagSample:
                 reach = _parse_if_text(source["latestOffset"])[name]
                 if isinstance(reach, dict) and isinstance(least := reach.get("waits_for"), int):
                     waits_for = least
-            start = first_sequence_of(entry, before.get(name))
-            streams[i, name] = StreamSample(start, entry.end, end, waits_for)
+            streams[i, name] = StreamSample(first_sequence_of(entry, before.get(name)), entry.end, end, waits_for)
     return LagSample(began, began + duration / 1000, streams)
 
 
@@ -328,9 +327,8 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
     # It is not known whether the query consumes: as for one that peeks, what another retention removes is no loss.
     replaces = bool(bucket_of(lag.stream) or store_of(lag.stream))
     is_normal = removal_is_normal(info.retention, filters, True, replaces)
-    if position.next < info.first_sequence and not (
-        is_normal or position.earliest or stored_none_since(position, info)
-    ):
+    is_expected = is_normal or position.earliest or stored_none_since(position, info)
+    if position.next < info.first_sequence and not is_expected:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)

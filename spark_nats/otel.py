@@ -89,13 +89,9 @@ class MetricsListener(StreamingQueryListener):
         self._output = self._meter.create_counter(*metrics.OUTPUT_ROWS)
         self._written = {name: self._meter.create_counter(*measure) for name, measure in metrics.OF_COUNTS.items()}
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
-        self._create_gauge(
-            metrics.RUNNING, lambda: ((int(each.running), _labels(each.name)) for each in self._copy_queries())
-        )
-        self._create_gauge(metrics.BATCH, lambda: ((each.batch, _labels(each.name)) for each in self._copy_queries()))
-        self._create_gauge(
-            metrics.BATCH_ENDED, lambda: ((each.batch_ended, _labels(each.name)) for each in self._copy_queries())
-        )
+        self._create_gauge(metrics.RUNNING, partial(self._of_queries, lambda query: int(query.running)))
+        self._create_gauge(metrics.BATCH, partial(self._of_queries, lambda query: query.batch))
+        self._create_gauge(metrics.BATCH_ENDED, partial(self._of_queries, lambda query: query.batch_ended))
         self._create_gauge(
             metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._ask_lags_if_due())
         )
@@ -185,6 +181,9 @@ class MetricsListener(StreamingQueryListener):
             return lag_of_progress(recent)  # as of the last micro-batch
         self._unknown.discard(query.name)
         return lag
+
+    def _of_queries(self, value_of: Callable[[_Query], float | None]) -> Iterator[_Value]:
+        return ((value_of(each), _labels(each.name)) for each in self._copy_queries())
 
     def _of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
         for lag in self._ask_lags_if_due():

@@ -116,8 +116,7 @@ class Connection(Link):
 
         When there are none, wait for some, and return None after ``timeout`` seconds.
         """
-        deadline = clock.monotonic() + timeout
-        self._receive_until(lambda: subscription.has_pending, deadline)
+        self._receive_until(lambda: subscription.has_pending, clock.monotonic() + timeout)
         return subscription.pop()
 
     def receive_for(self, seconds: float) -> None:

@@ -154,8 +154,7 @@ def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: flo
 def push(topic: Fact, text: str) -> None:
     """Leave a text about a topic for the process that next calls :func:`pop_all`, within :data:`FACT_TTL` seconds."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
-        name = f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}"
-        _write(name, text, directory)
+        _write(f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}", text, directory)
 
 
 def pop_all(topic: Fact) -> list[str]:

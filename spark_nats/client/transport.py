@@ -130,8 +130,7 @@ class Transport:
             return True
         or_writable = or_writable or bool(self._unsent)
         self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if or_writable else 0))
-        remaining = deadline - clock.monotonic()
-        return bool(self._poll.poll(max(0.0, remaining) * 1000))
+        return bool(self._poll.poll(max(0.0, deadline - clock.monotonic()) * 1000))
 
     def receive(self) -> bytes | None:
         """Receive up to :data:`CHUNK` bytes, and return what they decode to; None when the server has closed."""

@@ -29,13 +29,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.durables import (
-    check_direct_gets,
-    check_releasable,
-    count_unacknowledged,
-    describe_consumer,
-    is_sourcing,
-)
+from spark_nats.jetstream.consuming import durables
 from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, parse_stream
 from spark_nats.jetstream.views import stream_info
@@ -75,8 +69,7 @@ def check(settings: Settings) -> Report:
         OptionError: ``subject`` is invalid or set with a bucket, or ``keys`` is set without one.
         NatsError: no server accepts the login, the connection was lost, or a PING was not answered.
     """
-    kind = BUCKETS if "bucket" in settings.given else STREAMS
-    refuse_unsuited(settings, kind, False, True, ("subject", "keys"))
+    refuse_unsuited(settings, BUCKETS if "bucket" in settings.given else STREAMS, False, True, ("subject", "keys"))
     with errors_for_spark(), connect(settings.connection) as connection:
         return _Check(settings, connection).run()
 
@@ -123,9 +116,8 @@ class _Check:
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
             user = self._user()
-            account = self._ask_or_note_problem(
-                lambda: listing.account_info(self._js), "how much of JetStream the account uses"
-            )
+            wanted = "how much of JetStream the account uses"
+            account = self._ask_or_note_problem(partial(listing.account_info, self._js), wanted)
             if self._chosen or not self._subjects:
                 infos = self._request_streams()
         elif self._chosen or not self._subjects:
@@ -147,10 +139,8 @@ class _Check:
         )
         core: tuple[Ability, ...] = ()
         if self._subjects and not self._chosen:
-            core = (
-                rights.find_out_ability(READ, subscribe=self._subjects),
-                rights.find_out_ability(WRITE, publish=self._subjects),
-            )
+            reading = rights.find_out_ability(READ, subscribe=self._subjects)
+            core = (reading, rights.find_out_ability(WRITE, publish=self._subjects))
         return Report(
             server,
             user,
@@ -216,9 +206,8 @@ class _Check:
                 return {self._pattern.pattern: NatsError(PATTERN_MATCHES_NONE())}
             self._names = names
         if not self._names:
-            listed = self._ask_or_note_problem(
-                self._list_all_or_note, "which streams there are (name some with --stream)"
-            )
+            wanted = "which streams there are (name some with --stream)"
+            listed = self._ask_or_note_problem(self._list_all_or_note, wanted)
             return {each.name: self._state_of(each) for each in listed or ()}
         return {name: _answer_or_error(partial(self._request_info, name)) for name in self._names}
 
@@ -337,7 +326,8 @@ class _Check:
         listed = _answer_or_error(lambda: listing.all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
-        left = {describe_consumer(each): count_unacknowledged(each) for each in listed if is_sourcing(each)}
+        sourcing = filter(durables.is_sourcing, listed)
+        left = {durables.describe_consumer(each): durables.count_unacknowledged(each) for each in sourcing}
         return [
             f"it keeps {'messages' if count is None else f'{count:,} messages'} until {whom} has them, also those that "
             "are processed"
@@ -394,9 +384,9 @@ def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: St
         return ""
     try:
         if activity == CONSUME:
-            check_releasable(js, stream)
+            durables.check_releasable(js, stream)
         elif activity == PEEK and stream.retention == WORK_QUEUE:
-            check_direct_gets(js, stream)
+            durables.check_direct_gets(js, stream)
     except UnsupportedStreamError as error:
         return str(error)
     if activity == READ and stream.retention != LIMITS:

@@ -64,9 +64,8 @@ def read_checkpoint(location: str) -> Checkpoint:
     known = {n: files.read_micro_batch(n) for n in sorted(planned & ended)[-MAX_SAMPLES - 1 :]}
     sources = _number_sources([*known.values(), *([under_way] if under_way else [])])
     entries = {n: each.entries(sources) for n, each in known.items()}
-    samples = [
-        _sample(each.began, entries[n], entries.get(n - 1, {}), files.read_end_time(n)) for n, each in known.items()
-    ]
+    ends = {n: max(each.began, files.read_end_time(n)) for n, each in known.items()}
+    samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), ends[n]) for n, each in known.items()]
     if not samples and under_way is not None:
         streams = {key: _beginning(entry) for key, entry in under_way.entries(sources).items()}
         samples = [LagSample(under_way.began, under_way.began, streams)]
@@ -90,10 +89,8 @@ def _beginning(entry: OffsetEntry) -> StreamSample:
 def _sample(
     began: float, entries: Mapping[Key, OffsetEntry], before: Mapping[Key, OffsetEntry], ended: float
 ) -> LagSample:
-    streams = {
-        key: StreamSample(first_sequence_of(entry, before.get(key)), entry.end) for key, entry in entries.items()
-    }
-    return LagSample(began, max(began, ended), streams)
+    firsts = {key: first_sequence_of(entry, before.get(key)) for key, entry in entries.items()}
+    return LagSample(began, ended, {key: StreamSample(firsts[key], entry.end) for key, entry in entries.items()})
 
 
 def _number_sources(plans: Sequence[Planned]) -> dict[int | str, int | str]:
@@ -163,10 +160,7 @@ class _Files:
             began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
             datetime.fromtimestamp(began, UTC)
             are_uses = lines[0] == "v1"
-            of_sources = (
-                [(i, line) for i, line in enumerate(lines[2:])] if are_uses else map(_split_named_line, lines[2:])
-            )
-            texts = dict(of_sources)
+            texts = dict(enumerate(lines[2:]) if are_uses else map(_split_named_line, lines[2:]))
         except (IndexError, ValueError, OverflowError, OSError):
             raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self.location)) from None
         offsets = {source: self._offset(number, i, line) for i, (source, line) in enumerate(texts.items(), 3)}

@@ -101,10 +101,8 @@ def _api_subject(prefix: str, operation: Api, *names: str) -> str:
 def _reading(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
-    return (
-        *(_api_subject(prefix, each, stream, "*") for each in of_consumers),
-        _api_subject(prefix, Api.MESSAGE_GET, stream),
-    )
+    subjects = (_api_subject(prefix, each, stream, "*") for each in of_consumers)
+    return (*subjects, _api_subject(prefix, Api.MESSAGE_GET, stream))
 
 
 _HARMLESS = tuple(each for each in Api if each not in (Api.STREAM_PURGE, Api.STREAM_DELETE))

@@ -182,12 +182,11 @@ def _facts(report: Report) -> dict[str, str]:
     facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
     facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
     if account := report.jetstream:
-        counts = [_usage_text(account.streams, str, "streams"), _usage_text(account.consumers, str, "consumers")]
-        sizes = [
-            _usage_text(account.storage, bytes_shown, "in files"),
-            _usage_text(account.memory, bytes_shown, "in memory"),
-        ]
-        facts["JetStream"] = ", ".join([*counts, *sizes])
+        counts = {"streams": account.streams, "consumers": account.consumers}
+        sizes = {"in files": account.storage, "in memory": account.memory}
+        usage = [_usage_text(quota, str, what) for what, quota in counts.items()]
+        usage += [_usage_text(quota, bytes_shown, what) for what, quota in sizes.items()]
+        facts["JetStream"] = ", ".join(usage)
     return facts
 
 

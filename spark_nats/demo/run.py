@@ -172,19 +172,17 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         voice.begin_step("publishing orders")
         with borrow(streams.connection) as connection:
             publish(
-                connection, orders, streams.orders, copy, lambda stored: voice.note_progress(stored, messages, "stored")
+                connection, orders, streams.orders, copy, lambda done: voice.note_progress(done, messages, "stored")
             )
         seconds = clock.monotonic() - began
-        voice.say(
-            f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)"
-        )
+        rate = messages / seconds
+        voice.say(f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({rate:,.0f}/s)")
         began = clock.monotonic()
         voice.begin_step("Spark is starting")
         with spark_side.spark_errors(), spark_side.spark_session(directory) as spark:
             seconds = clock.monotonic() - began
-            voice.say(
-                f"  Spark      {spark.version} on {spark.sparkContext.defaultParallelism} cores, up in {seconds:.1f} s"
-            )
+            cores = spark.sparkContext.defaultParallelism
+            voice.say(f"  Spark      {spark.version} on {cores} cores, up in {seconds:.1f} s")
             rows_in, rows_out = _run_query(voice, streams, spark, messages, directory / "checkpoint")
             voice.begin_step("comparing what came back with what was sent")
             ok = True
@@ -197,18 +195,16 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
             return ok
 
 
-def _run_query(
-    voice: Voice, streams: Streams, spark: SparkSession, published: int, checkpoint: Path
-) -> tuple[int, int]:
+def _run_query(voice: Voice, streams: Streams, spark: SparkSession, messages: int, checkpoint: Path) -> tuple[int, int]:
     """Run the query to its end, and return how many rows it read and wrote."""
     voice.say(f"  query      {streams.orders} -> revenue per region and minute -> {streams.revenue}")
     voice.say()
     voice.say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
     began = clock.monotonic()
     voice.begin_step("Spark is at the query")
-    voice.note_progress(0, published, "read")
+    voice.note_progress(0, messages, "read")
     orders = streams.load(
-        spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-published // _BATCHES)
+        spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-messages // _BATCHES)
     )
     query = (
         spark_side.revenue_of(orders, streams.revenue.lower())
@@ -230,7 +226,7 @@ def _run_query(
             f"  {progress.batchId:>5} {progress.numInputRows:>12,} {progress.processedRowsPerSecond:>12,.0f} "
             f"{results:>12,} {lag.behind if lag else 0:>12,}"
         )
-        voice.note_progress(rows_in, published, "read")
+        voice.note_progress(rows_in, messages, "read")
     seconds = clock.monotonic() - began
     last_rows, last_milliseconds = map(sum, zip(*batches[-_LAST:], strict=True))
     figures = {

@@ -46,12 +46,11 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
         if js.connection.info.domain or js.prefix != API_PREFIX:  # the answer names no domain
             info = replace(info, domain=stream_info(js, name).domain)
     except JetStreamError as error:
-        if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
+        code = error.err_code
+        if code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
-        if error.err_code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
-            reason = (
-                _DEMANDED if error.err_code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
-            )
+        if code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
+            reason = _DEMANDED if code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
             raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
         raise
     # Older servers silently leave out fields that they do not know.

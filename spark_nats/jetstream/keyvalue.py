@@ -98,5 +98,4 @@ def create_bucket_if_missing(js: JetStream, name: str, **requested: Any) -> Stre
 
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Report a missing stream as this missing bucket, and suggest a bucket with a similar name."""
-    missing = partial(BUCKET_NOT_FOUND, bucket=name)
-    return naming_its_kind(js, name, key_subject("*", ">"), bucket_of, missing)
+    return naming_its_kind(js, name, key_subject("*", ">"), bucket_of, partial(BUCKET_NOT_FOUND, bucket=name))

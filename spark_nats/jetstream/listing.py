@@ -60,9 +60,8 @@ def all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than:
     only its first page listed, and the result is empty.
     """
     read = partial(_page, "streams")
-    return list(
-        _all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than).values()
-    )
+    found = _all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than)
+    return list(found.values())
 
 
 def all_consumers(js: JetStream, stream: str, first_answer: dict[str, Any] | None = None) -> list[Listed]:

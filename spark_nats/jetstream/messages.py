@@ -112,9 +112,8 @@ class MessageAt(Asked[StoredMessage | None]):
     @property
     def request(self) -> Request:
         """The request to send."""
-        return Request(
-            Api.MESSAGE_GET, (self.stream,), message_get_body(self.sequence, self.subject, self.with_headers)
-        )
+        body = message_get_body(self.sequence, self.subject, self.with_headers)
+        return Request(Api.MESSAGE_GET, (self.stream,), body)
 
     def parse_result(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""

@@ -160,9 +160,8 @@ class StreamInfo:
     def is_listed_as(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""
         ours, theirs = ({**each.config, "metadata": None} for each in (self, listed))
-        same = replace(
-            listed, time=self.time, leader=listed.leader or self.leader, config=self.config, domain=self.domain
-        )
+        leader = listed.leader or self.leader
+        same = replace(listed, time=self.time, leader=leader, config=self.config, domain=self.domain)
         return ours == theirs and self == same
 
     def keeps_subjects(self, api_prefix: str) -> bool:

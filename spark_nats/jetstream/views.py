@@ -23,22 +23,9 @@ from spark_nats import clock
 from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError, or_raise
+from spark_nats.jetstream import messages
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
-from spark_nats.jetstream.messages import (
-    MOMENT,
-    Answers,
-    Asked,
-    MessageAt,
-    Question,
-    Questions,
-    StoredMessage,
-    answers_to,
-    ask,
-    first_sequence_since,
-    run_decision,
-    try_asking,
-)
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, parse_stream
 from spark_nats.jetstream.times import find_time_fall
@@ -50,7 +37,7 @@ CONFIRMATION = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class StateOf(Asked[StreamInfo]):
+class StateOf(messages.Asked[StreamInfo]):
     """Asks for a stream's state, see :func:`stream_info`."""
 
     stream: str
@@ -83,7 +70,7 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
         JetStreamError: it has no leader at the moment.
         NatsError: the request failed.
     """
-    return ask(js, [StateOf(name)])[0]
+    return messages.ask(js, [StateOf(name)])[0]
 
 
 class Trust(Enum):
@@ -114,8 +101,8 @@ def wait_until_all_believed(
     found: dict[str, StreamInfo | NatsError] = dict(answered)
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
     doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
-    later = CONFIRMATION if beyond else MOMENT
-    for question, again in zip(doubted, try_asking(js, doubted, later), strict=True):
+    later = CONFIRMATION if beyond else messages.MOMENT
+    for question, again in zip(doubted, messages.try_asking(js, doubted, later), strict=True):
         first = answered[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
         if not (twice and knows_less and again.created == first.created):
@@ -124,14 +111,17 @@ def wait_until_all_believed(
 
 
 def ask_and_judge(
-    js: JetStream, position: Position, info: StreamInfo, ask: Callable[[Questions], Answers] | None = None
+    js: JetStream,
+    position: Position,
+    info: StreamInfo,
+    ask: Callable[[messages.Questions], messages.Answers] | None = None,
 ) -> Judgement:
     """Return what has become of a stream; ``ask`` answers what the decision lacks, or else the stream's leader does.
 
     Raises:
         NatsError: a request failed.
     """
-    return run_decision(judge(position, info), ask or partial(answers_to, js))
+    return messages.run_decision(judge(position, info), ask or partial(messages.answers_to, js))
 
 
 def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
@@ -145,8 +135,7 @@ def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
 
 def log_created_otherwise(position: Position, info: StreamInfo) -> None:
     """Log that a stream reports another time of its creation than a position notes, and is the same one."""
-    renamed = CREATED_OTHERWISE(stream=info.name, created=info.created, old=position.created)
-    logger.warning(renamed.with_code)
+    logger.warning(CREATED_OTHERWISE(stream=info.name, created=info.created, old=position.created).with_code)
 
 
 def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
@@ -166,18 +155,18 @@ def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     if position.time is None:
         return end
     start = info.first_sequence
-    later = first_sequence_since(js, info.name, position.time + 1, start, end)
+    later = messages.first_sequence_since(js, info.name, position.time + 1, start, end)
     behind = _clock_behind(js, position, info.name)
     if not behind or later == start:
         return later
     if (before := position.before) is not None and start <= before.sequence < end:
-        there = ask(js, [MessageAt(info.name, before.sequence)])[0]
+        there = messages.ask(js, [messages.MessageAt(info.name, before.sequence)])[0]
         if there is not None and Fingerprint(there.sequence, there.time) == before:
             start = before.sequence + 1
-    first = min(later, first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
+    first = min(later, messages.first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
     if first < later and (fallen := find_time_fall(js, info, first, later, behind // 2)) is not None:
         # The clock may also have been set back since, and then what was stored before that has later times.
-        first = first_sequence_since(js, info.name, position.time + 1, first, fallen.sequence)
+        first = messages.first_sequence_since(js, info.name, position.time + 1, first, fallen.sequence)
     if first < later:
         said = CLOCK_BEHIND(stream=info.name, seconds=behind / 1e9, first=first, last=later - 1)
         logger.warning(said.with_code)
@@ -293,7 +282,7 @@ class StreamView:
         js: JetStream,
         position: Position,
         info: StreamInfo,
-        answers: Mapping[Question[Any], Any] = {},
+        answers: Mapping[messages.Question[Any], Any] = {},
         is_due: bool = False,
     ) -> Judgement:
         """Return what has become of a stream since a position in it was noted.
@@ -304,21 +293,16 @@ class StreamView:
         Raises:
             NatsError: a request failed.
         """
-        place, asked = MessageAt(info.name, position.last), list[Question[Any]]()
+        place, asked = messages.MessageAt(info.name, position.last), list[messages.Question[Any]]()
+        is_due = is_due or info.created != position.created
 
-        def ask(questions: Questions) -> Answers:
-            if not (
-                asked
-                or place in answers
-                or is_due
-                or info.created != position.created
-                or self.needs_comparison(js, info)
-            ):
-                return {place: StoredMessage(position.last, position.time or 0)}  # taken for unchanged
+        def ask(questions: messages.Questions) -> messages.Answers:
+            if not (asked or place in answers or is_due or self.needs_comparison(js, info)):
+                return {place: messages.StoredMessage(position.last, position.time or 0)}  # taken for unchanged
             asked.extend(questions)
-            return answers_to(js, questions)
+            return messages.answers_to(js, questions)
 
-        found = run_decision(judge(position, info), ask, answers)
+        found = messages.run_decision(judge(position, info), ask, answers)
         if place in asked and found is Judgement.INTACT:
             self.note_intact(js, info)
         if found is Judgement.INTACT and info.created != position.created and self._renamed.add_if_new(info.name):

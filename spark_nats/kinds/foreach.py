@@ -80,8 +80,7 @@ class NatsForeachWriter:
         if not query and self._options.gives_ids:
             with errors_for_spark():
                 raise NatsError(BATCH_UNKNOWN())
-        attempt = context.attemptNumber() if context else 0
-        self._task = WriteTask(query or "", str(epoch_id), partition_id, attempt)
+        self._task = WriteTask(query or "", str(epoch_id), partition_id, context.attemptNumber() if context else 0)
         self._sending: _Sending | None = None
         return True
 
@@ -208,5 +207,4 @@ def _column(name: str, values: list[Any]) -> pa.Array:
             values = [value if value is None else list(value.items()) for value in values]
         return pa.array(values, wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError):
-        actual = type(first).__name__
-        raise SchemaError(COLUMN_TYPE(column=name, expected=str(wanted).upper(), type=actual)) from None
+        raise SchemaError(COLUMN_TYPE(column=name, expected=str(wanted).upper(), type=type(first).__name__)) from None

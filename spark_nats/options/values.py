@@ -442,9 +442,8 @@ def read_create_option(text: str, what: str, fields: Collection[str], example: s
         if name not in fields:
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
         check_type(name, value, CREATED[name])
-    times = {
-        name: read_duration_field(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")
-    }
+    durations = ("max_age", "limit_marker_ttl")
+    times = {name: read_duration_field(name, value) for name, value in config.items() if name in durations}
     if not 1 <= config.get("history", 1) <= MAX_HISTORY:
         raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {MAX_HISTORY} (ADR-8)")
     if config.get("storage", "file") not in ("file", "memory"):

@@ -190,6 +190,5 @@ def message_get_body(sequence: int | None, subject: str, with_headers: bool) -> 
 
     A ``sequence`` of None requests the last match. The message includes its headers only ``with_headers``.
     """
-    last = {"last_by_subj": subject}
-    what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}
+    what = {"last_by_subj": subject} if sequence is None else {"seq": sequence, "next_by_subj": subject}
     return what if with_headers else {**what, "no_hdr": True}

@@ -87,8 +87,7 @@ class Deliveries:
 
     def at(self, i: int) -> Delivery:
         """Return the metadata of delivery ``i``."""
-        tokens = self._replies[i].as_py().split(b".")
-        numbers = tokens[self._before[i] + 2 :][:4]
+        numbers = self._replies[i].as_py().split(b".")[self._before[i] + 2 :][:4]
         if not all(number.isdigit() and len(number) <= _MAX_DIGITS for number in numbers):
             raise self._error(i)
         return Delivery(*map(int, numbers))

@@ -103,8 +103,7 @@ class Session:
         """
         self.ping_at = now + self._ping_interval
         messages, controls = self._decoder.feed(data)
-        events = [event for _, each in controls if (event := self._obey(each))]
-        return messages, events
+        return messages, [event for _, each in controls if (event := self._obey(each))]
 
     def ping_if_silent(self, now: float) -> bool:
         """Ping a server that is silent for too long; return False to give it up, after too many unanswered PINGs."""

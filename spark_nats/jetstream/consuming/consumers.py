@@ -106,9 +106,8 @@ def too_old_error(js: JetStream, wanted: str, what: str) -> UnsupportedStreamErr
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
-    return _ask(
-        js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), consumer_create_body(stream, config, action=action))
-    )
+    body = consumer_create_body(stream, config, action=action)
+    return _ask(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
 
 
 def delivers_all(js: JetStream, filters: Sequence[str]) -> bool:
@@ -150,19 +149,15 @@ def create_ephemeral(
         try:
             return _ask(js, _create_request(stream, config))
         except JetStreamError as error:
-            if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
+            code, why, limit = error.err_code, error.description, PLACE_LIMIT
+            if code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
-            if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS and lower_threshold(
-                config, stream_info(js, stream).config
-            ):
+            if code == ErrCode.INACTIVE_THRESHOLD_EXCESS and lower_threshold(config, stream_info(js, stream).config):
                 continue
-            if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
+            if code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
             if clock.monotonic() >= deadline:
-                reason, code = error.description, error.err_code
-                said = NO_PLACE_FOR_CONSUMER(
-                    stream=stream, seconds=patience, limit=PLACE_LIMIT, reason=reason, err_code=code
-                )
+                said = NO_PLACE_FOR_CONSUMER(stream=stream, seconds=patience, limit=limit, reason=why, err_code=code)
                 raise error.with_context(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
@@ -177,9 +172,8 @@ def create_ephemerals(
     Raises:
         NatsError: the connection failed, the user may not create a consumer, or an answer is invalid.
     """
-    requests = [
-        _create_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()
-    ]
+    configs = {stream: ephemeral_config(start, filters, headers_only) for stream, start in starts.items()}
+    requests = [_create_request(stream, config) for stream, config in configs.items()]
     made = dict[str, ConsumerInfo | NatsError]()
     for (stream, start), request, answer in zip(starts.items(), requests, js.request_all(requests), strict=True):
         try:
@@ -330,8 +324,7 @@ def _move_or_none(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -
         if js.connection.closed:
             raise
         return None
-    as_asked = (found.begins, found.deliveries) == (sequence, 0)
-    return Taken(found, info, kept.used) if as_asked else None
+    return Taken(found, info, kept.used) if (found.begins, found.deliveries) == (sequence, 0) else None
 
 
 def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:

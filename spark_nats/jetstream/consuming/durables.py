@@ -172,8 +172,7 @@ class DurableHandle:
         return found, listed
 
     def _make(self, js: JetStream) -> ConsumerInfo:
-        metadata = {OWNER: self._owner, NEW: "true"}
-        config = durable_config(self.name, self._filters, metadata)
+        config = durable_config(self.name, self._filters, {OWNER: self._owner, NEW: "true"})
         try:
             made = consumers.configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
@@ -308,9 +307,8 @@ class DurableHandle:
                 consumers.move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                raise consumers.too_old_error(
-                    js, "2.14", f"releasing from a stream with {self.retention} retention"
-                ) from None
+                what = f"releasing from a stream with {self.retention} retention"
+                raise consumers.too_old_error(js, "2.14", what) from None
             raise
 
     def _steps_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:

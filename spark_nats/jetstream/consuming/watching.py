@@ -17,15 +17,8 @@ from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemerals, send_delete
+from spark_nats.protocol import deliveries
 from spark_nats.protocol.api import Api
-from spark_nats.protocol.deliveries import (
-    Deliveries,
-    Heartbeat,
-    RequestEnded,
-    RequestsForgotten,
-    encode_pull,
-    pull_event,
-)
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
 
@@ -106,7 +99,8 @@ class Watch:
             wanted = self._places[each.stream] - each.next + 1 - each.asked
             if wanted > 0:
                 subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.with_names(each.stream, each.name)}"
-                self.js.connection.publish(subject, encode_pull(wanted, None, PULL_EXPIRES, HEARTBEAT), inbox)
+                body = deliveries.encode_pull(wanted, None, PULL_EXPIRES, HEARTBEAT)
+                self.js.connection.publish(subject, body, inbox)
                 each.asked += wanted
             each.heard = clock.monotonic()
 
@@ -141,10 +135,10 @@ class Watch:
             each.heard = clock.monotonic()
             if (delivered := of_it & ~from_server).any():
                 messages = arrived.take(delivered)
-                deliveries = Deliveries(messages.gather(messages.reply))
-                if (other := deliveries.find_reply_of_other(each.stream, each.name)) is not None:
+                replies = deliveries.Deliveries(messages.gather(messages.reply))
+                if (other := replies.find_reply_of_other(each.stream, each.name)) is not None:
                     raise WatchLostError(f"stream {each.stream}: a delivery is not of its consumer: {other}")
-                last = deliveries.at(len(messages) - 1)
+                last = replies.at(len(messages) - 1)
                 each.next, each.deliveries = last.stream_sequence + 1, last.consumer_sequence
                 each.asked = max(0, each.asked - len(messages))
             for i in np.flatnonzero(of_it & from_server):
@@ -163,10 +157,10 @@ class Watch:
 def _on_status(each: _Watched, header: bytes) -> None:
     """Act on a server's status about a pull request (ADR-13, ADR-37); raise if messages may be missed."""
     status = parse_status(header)
-    match event := pull_event(status) if status is not None else None:
-        case Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:
+    match event := deliveries.pull_event(status) if status is not None else None:
+        case deliveries.Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:
             pass
-        case RequestEnded() | RequestsForgotten():
+        case deliveries.RequestEnded() | deliveries.RequestsForgotten():
             each.asked = 0
         case _:
             raise WatchLostError(f"stream {each.stream}: {event}")

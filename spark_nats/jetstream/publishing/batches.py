@@ -120,9 +120,8 @@ class BatchPublisher:
         """Send the batch once, unless it turns out to be stored already; return whether it is stored."""
         try:
             may_be_stored = self._doubtful is not None or (self._exact and batch.ids is not None)
-            if may_be_stored and self._find_out_if_stored(
-                batch, self._looked if self._doubtful is None else self._doubtful
-            ):
+            since = self._looked if self._doubtful is None else self._doubtful
+            if may_be_stored and self._find_out_if_stored(batch, since):
                 return True
             if self._lease.connection.lame_duck:
                 self._lease.leave_server()
@@ -237,9 +236,8 @@ class BatchPublisher:
                         return None
                     heard += 1
                     may_come = heard == 1 and (self._elsewhere or self._crosses)
-                    if first is not None and not (
-                        may_come and self._acks.other_domains_may_answer(connection.info.domain)
-                    ):
+                    may_come = may_come and self._acks.other_domains_may_answer(connection.info.domain)
+                    if first is not None and not may_come:
                         return first
             if number == 0 and not says.all():
                 return None

@@ -83,9 +83,8 @@ def _ask_known_ids(js: JetStream, rows: list[Rows], state: Callable[[JetStream],
     if any(row.ids is None for row in rows) or (stream := state(js)).replicas > 1:
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])
-    return ask_known_ids(
-        js.connection, stream.name, stream.domain, subjects, pa.concat_arrays([row.ids for row in rows])
-    )
+    ids = pa.concat_arrays([row.ids for row in rows])
+    return ask_known_ids(js.connection, stream.name, stream.domain, subjects, ids)
 
 
 def _refuse(_: JetStream, conflict: Conflict) -> Resolution:

@@ -318,8 +318,7 @@ class Publisher:
     # Sending over one connection
 
     def _start_flight(self, first: int) -> None:
-        flight = Flight(self._inbox, first, self._acks, clock.monotonic(), self._elsewhere)
-        self._flight = self._ledger.flight = flight
+        self._flight = self._ledger.flight = Flight(self._inbox, first, self._acks, clock.monotonic(), self._elsewhere)
 
     def _send_queue(self) -> None:
         """Send the queue.
@@ -379,11 +378,9 @@ class Publisher:
             while (row := connection.find_too_large(queue[i].payloads, queue[i].headers)) is not None:
                 rows, most = queue[i], connection.info.max_payload
                 if self._aside is None:
-                    said = ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)
-                    raise InvalidRowError(said).about(Topic.ROW)
-                self._aside.set_row_aside(
-                    rows.take(slice(row, row + 1)), f"column 'payload' {too_large(MAX_PAYLOAD, most)}"
-                )
+                    raise InvalidRowError(ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)).about(Topic.ROW)
+                reason = f"column 'payload' {too_large(MAX_PAYLOAD, most)}"
+                self._aside.set_row_aside(rows.take(slice(row, row + 1)), reason)
                 self._ledger.set_aside += 1
                 queue[i] = rows.take(np.arange(rows.size) != row)
         queue[:] = [rows for rows in queue if rows.size]
@@ -397,9 +394,8 @@ class Publisher:
         """Wait for answers, and act on them."""
         if self._flight.in_flight or self._flight.is_refusal_unconfirmed:
             decision = decide.decide(self._publish_state())
-            self._receive_and_check_loss(
-                max(decide.MIN_PATIENCE, decision.seconds if isinstance(decision, decide.Wait) else 0.0)
-            )
+            seconds = decision.seconds if isinstance(decision, decide.Wait) else 0.0
+            self._receive_and_check_loss(max(decide.MIN_PATIENCE, seconds))
         outcome = self._publish_state()
         while not isinstance(decision := decide.decide(outcome), decide.Wait):
             if isinstance(decision, decide.Resend):
@@ -514,9 +510,8 @@ class Publisher:
         """Queue rows to be sent again; then pause, if they were refused for now."""
         stream = self._recovery.stream
         if why is decide.ResendReason.UNKNOWN:
-            logger.info(
-                conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(self._unstored_without_replaced())).with_code
-            )
+            rows = count_of(self._unstored_without_replaced())
+            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=rows).with_code)
             self._queue_unknown_again()
             return
         self._rule_out_other_domains()

@@ -22,15 +22,8 @@ from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_anoth
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
+from spark_nats.protocol import direct_gets
 from spark_nats.protocol.api import Api
-from spark_nats.protocol.direct_gets import (
-    BatchEnded,
-    NobodyAnswers,
-    direct_event,
-    encode_direct_get,
-    is_unbatched_answer,
-    separate_stored_messages,
-)
 from spark_nats.protocol.headers import RequestRefused, parse_status
 
 BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
@@ -107,7 +100,7 @@ class DirectGets:
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
-        body = encode_direct_get(cursor.received, most, max_bytes or BATCH_BYTES, self._filter)
+        body = direct_gets.encode_direct_get(cursor.received, most, max_bytes or BATCH_BYTES, self._filter)
         self._js.connection.publish(self._subject, body, self._inbox.subject)
         self.in_flight, self._start, self._last = True, cursor.received, 0
 
@@ -124,7 +117,7 @@ class DirectGets:
             raise self.note_unavailable(error) from None
         if arrived is None:
             raise Restart(f"no answer for {self._patience:g} s{self._stranger}")
-        messages, replies, others = separate_stored_messages(arrived)
+        messages, replies, others = direct_gets.separate_stored_messages(arrived)
         chunk = None
         if len(messages):
             if (other := replies.find_other_stream(self._stream)) is not None:
@@ -156,18 +149,18 @@ class DirectGets:
         """
         status = parse_status(header)
         if status is None:
-            if not is_unbatched_answer(header):
+            if not direct_gets.is_unbatched_answer(header):
                 self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
                 return
             if self._optional:  # while a cluster is upgraded
                 raise self.note_unavailable("a server answers that is older than 2.11, and knows no batches")
             raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
-        match direct_event(status):
-            case BatchEnded(last, pending):
+        match direct_gets.direct_event(status):
+            case direct_gets.BatchEnded(last, pending):
                 if last != self._last:
                     raise self._missing()
                 self.in_flight, self._last, self.exhausted = False, 0, pending == 0
-            case NobodyAnswers():
+            case direct_gets.NobodyAnswers():
                 raise self.note_unavailable("no server answers direct gets")
             case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)

@@ -26,19 +26,10 @@ from spark_nats.jetstream.consuming.consumers import send_delete
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
+from spark_nats.protocol import deliveries
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.consumers import ConsumerInfo
-from spark_nats.protocol.deliveries import (
-    BatchTooLarge,
-    ConsumerGone,
-    Deliveries,
-    Heartbeat,
-    RequestEnded,
-    RequestsForgotten,
-    encode_pull,
-    pull_event,
-)
 from spark_nats.protocol.headers import CONFLICT, RequestRefused, parse_status
 from spark_nats.protocol.messages import Messages
 
@@ -186,7 +177,7 @@ class PullConsumer:
 
     def pull(self, messages: int, expires: float) -> None:
         """Send a pull request (ADR-13) that lives for ``expires`` seconds."""
-        body = encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
+        body = deliveries.encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
         self._js.connection.publish(self._subject, body, self._inbox.subject)
         self._requests.add(messages, self._max_bytes)
         self._asked = clock.monotonic()
@@ -214,11 +205,11 @@ class PullConsumer:
 
     def _check_and_count(self, messages: Messages) -> Chunk:
         """Check that all deliveries are this consumer's and none is missing, and take them off the requests."""
-        deliveries = Deliveries(messages.gather(messages.reply))
-        if (other := deliveries.find_reply_of_other(self._stream, self._name)) is not None:
+        replies = deliveries.Deliveries(messages.gather(messages.reply))
+        if (other := replies.find_reply_of_other(self._stream, self._name)) is not None:
             raise Restart(f"a delivery is not of consumer {self._name!r}: {other}")
         count = len(messages)
-        first, last = deliveries.at(0), deliveries.at(count - 1)
+        first, last = replies.at(0), replies.at(count - 1)
         expected = self._sequence
         if first.consumer_sequence != expected or last.consumer_sequence != expected + count - 1:
             raise Restart(
@@ -231,7 +222,7 @@ class PullConsumer:
         self._requests.subtract_delivered(sizes_of(messages))
         self.silence = self._lifeless = 0.0
         self.exhausted = last.pending == 0
-        return Chunk(Delivered(messages, deliveries), first.stream_sequence, last.stream_sequence)
+        return Chunk(Delivered(messages, replies), first.stream_sequence, last.stream_sequence)
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
         """Act on a status, which the server sends about a pull request (ADR-13, ADR-37).
@@ -242,21 +233,21 @@ class PullConsumer:
         if status is None:
             self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
             return
-        match pull_event(status):
-            case Heartbeat(delivered):
+        match deliveries.pull_event(status):
+            case deliveries.Heartbeat(delivered):
                 self.idle, self._lifeless = True, 0.0
                 if delivered is not None and delivered >= self._sequence:
                     raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
-            case RequestEnded(bytes_left, too_large):
+            case deliveries.RequestEnded(bytes_left, too_large):
                 self._requests.note_end()
                 if too_large and bytes_left == self._max_bytes:
                     self._allow_larger_message()
-            case RequestsForgotten():
+            case deliveries.RequestsForgotten():
                 self._requests.forget()
-            case BatchTooLarge(most):
+            case deliveries.BatchTooLarge(most):
                 self._max_batch = most
                 self._requests.forget()
-            case ConsumerGone(reason):
+            case deliveries.ConsumerGone(reason):
                 raise Restart(reason)
             case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)

@@ -20,14 +20,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import (
-    ConsumerKey,
-    create_making_room,
-    delivers_all,
-    keep_or_delete,
-    may_be_kept,
-    take_kept,
-)
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.judgement import Judgement, judge_by_message
 from spark_nats.jetstream.messages import sequence_from
 from spark_nats.jetstream.positions import Fingerprint, Position
@@ -239,14 +232,14 @@ class RangeReader:
     def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Create a consumer on the planned stream, or move a kept one."""
         stream = self._range.stream
-        if not delivers_all(js, self._range.filters):
+        if not consumers.delivers_all(js, self._range.filters):
             self._placement.pin(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
-        key = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
-        moved = take_kept(js, key, position) if self._keeps_consumer else None
+        key = consumers.ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
+        moved = consumers.take_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
-        made = create_making_room(js, key, position) if moved is None else moved.made
+        made = consumers.create_making_room(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
@@ -264,8 +257,8 @@ class RangeReader:
             if self._placement.by_server:
                 matching = made.pending / max(1, info.count_sequences_from(cursor.received))
                 self._placement.pin_if_most_match(matching, info.average_size)
-            if self._keeps_consumer and may_be_kept(js, info):
-                consumer.keep = lambda asked: keep_or_delete(js, key, made, info.created, max(asked, used))
+            if self._keeps_consumer and consumers.may_be_kept(js, info):
+                consumer.keep = lambda asked: consumers.keep_or_delete(js, key, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
             raise

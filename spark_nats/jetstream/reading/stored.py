@@ -193,8 +193,7 @@ def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa
         rows = len(ids[part])
         lines = [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
         headers = wrap_lines(repeated("", rows), lines)
-        replies = numbered_subjects(inbox, start, rows)
-        connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
+        connection.publish_columns(subjects[part], repeated("", rows), headers, numbered_subjects(inbox, start, rows))
         while not (known | (refused > 0) & (refused + others >= enough))[part].all():
             are_answered = bool((known | (refused > 0))[part].all())
             messages = connection.next(answers, SECOND_ANSWER if are_answered else connection.options.request_timeout)

@@ -204,9 +204,8 @@ class BucketReader:
                 consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
             delivered = _chosen(delivered, sequences >= cursor.received)
             cursor = cursor.receive_until(last + 1)
-            consumer.exhausted = cursor.received >= now.end or (
-                consumer.exhausted and self._ask_if_all_received(js, cursor)
-            )
+            is_end = cursor.received >= now.end
+            consumer.exhausted = is_end or (consumer.exhausted and self._ask_if_all_received(js, cursor))
         over = arrived.silence is not None and self._is_over_or_pull(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 

@@ -184,8 +184,7 @@ class Backlog:
             said, self._gaps = self._gaps, []
             if self._dropped:
                 since, most = iso_time(self._dropped_since), self._max_bytes
-                dropped = MESSAGES_DROPPED(subjects=subjects, messages=self._dropped, since=since, bytes=most)
-                said.insert(0, dropped)
+                said.insert(0, MESSAGES_DROPPED(subjects=subjects, messages=self._dropped, since=since, bytes=most))
                 self._dropped = 0
         return said
 

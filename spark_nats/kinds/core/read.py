@@ -90,8 +90,7 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
 
     def _listen(self, partition: CorePartition) -> Iterator[Messages]:
         options = self._options
-        what = f"listening to {', '.join(options.subjects)}"
-        with leased(options.connection, options.retries, what) as lease:
+        with leased(options.connection, options.retries, f"listening to {', '.join(options.subjects)}") as lease:
             connection = lease.connection
             deadline = clock.monotonic() + options.read_timeout
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
@@ -274,8 +273,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, WireSlice):  # else it is Spark's placeholder in a plan without partitions
             with errors_for_spark():
                 messages = Decoder().feed(partition.wire).messages
-                received = np.repeat(partition.received, partition.counts)
-                yield RowBuilder(self._schema).build_core(messages, received)
+                yield RowBuilder(self._schema).build_core(messages, np.repeat(partition.received, partition.counts))
 
     @errors_for_spark()
     def commit(self, end: dict[str, Any]) -> None:
@@ -320,9 +318,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         There the next start looks for them.
         """
-        last = max(
-            [at.messages, *spool.list_ends(at.epoch)]
-        )  # a file after the position is one that Spark has not noted
+        # A file after the position is one that Spark has not noted.
+        last = max([at.messages, *spool.list_ends(at.epoch)])
         begin = first = last if at.epoch == self._epoch else 0
         while begin < backlog.end:
             end = self._end_within_limits(backlog, begin, backlog.end)
@@ -338,8 +335,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning(loss.with_code)
 
     def _log_dropped(self, messages: int, reason: str) -> None:
-        said = conditions.RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason)
-        logger.warning(said.with_code)
+        logger.warning(conditions.RECEIVED_DROPPED(subjects=self._subjects, messages=messages, reason=reason).with_code)
 
     def _note_planned_end(self, epoch: str, messages: int) -> dict[str, Any]:
         """Note the end of a micro-batch, and return it as an offset."""

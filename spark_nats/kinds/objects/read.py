@@ -112,9 +112,8 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
         def rows(lease: JetStreamLease) -> Iterator[Row | None]:
             for i in range(0, len(subjects), OBJECTS_AT_ONCE):
                 some = subjects[i : i + OBJECTS_AT_ONCE]
-                for each in lease.ask_with_retries(
-                    partial(store.describe_objects, store=self._options.store, subjects=some)
-                ):
+                describe = partial(store.describe_objects, store=self._options.store, subjects=some)
+                for each in lease.ask_with_retries(describe):
                     yield contents.read_row(each, lease, this_version=False)
 
         return contents.batches(rows)

@@ -36,6 +36,5 @@ def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
     if options.progress_consumer is None:
         return NatsStreamReader(options, schema)
     shown = ProgressConsumers(options.progress_consumer, options.filters)
-    return NatsStreamReader(
-        options, schema, Traits(on_look=shown.create_or_take_over, on_progress=shown.move_consumer_or_log)
-    )
+    traits = Traits(on_look=shown.create_or_take_over, on_progress=shown.move_consumer_or_log)
+    return NatsStreamReader(options, schema, traits)

@@ -112,8 +112,7 @@ def _resolve_and_report_losses(
     look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
 ) -> dict[str, Position]:
     """Return positions in streams; ``otherwise`` is for those not in ``what``, and for recreated ones."""
-    names = look.memory.selection.names
-    if isinstance(what, dict) and (missing := sorted(set(what) - set(names))):
+    if isinstance(what, dict) and (missing := sorted(set(what) - set(look.memory.selection.names))):
         raise OptionError(conditions.PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
     found = {}
     for name, info in infos.items():

@@ -77,8 +77,7 @@ def beginning_lost(info: StreamInfo, start: int, end: int, expected: bool) -> tu
     if not (expected or start < end):
         return ()
     said = conditions.BEGINNING_REMOVED if expected else conditions.BEGINNING_LOST
-    what = said(stream=info.name, first=info.first_sequence, start=start, end=end - 1)
-    return (Loss(what, expected=expected),)
+    return (Loss(said(stream=info.name, first=info.first_sequence, start=start, end=end - 1), expected=expected),)
 
 
 def end_lost(info: StreamInfo, wanted: int) -> Loss:

@@ -94,9 +94,8 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
             js = JetStream(connection, self._options.api_prefix)
             small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and may_be_available(js, r.stream)]
             if len(small) > 1:
-                return dict(
-                    zip(small, request_ranges_together(js, [(r.stream, r.start, r.end) for r in small]), strict=False)
-                )
+                found = request_ranges_together(js, [(r.stream, r.start, r.end) for r in small])
+                return dict(zip(small, found, strict=False))
         return {}
 
     def _read(
@@ -157,18 +156,15 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
         remaining = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
         left = f", {remaining:,} left"
     sequences = sum(each.size for each in ranges)
-    said = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
-    logger.info(said.with_code)
+    logger.info(BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more).with_code)
 
 
 def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
     """Return the log line about the progress of a task: rows, remaining sequences, and sequences a second."""
     left = partition.size - done
     time = f", about {left / rate:,.0f} s" if rate else ""
-    last = partition.end - 1
-    return STILL_READING(
-        stream=partition.stream, start=partition.start, last=last, rows=rows, left=left, rate=rate, time=time
-    )
+    stream, start, last = partition.stream, partition.start, partition.end - 1
+    return STILL_READING(stream=stream, start=start, last=last, rows=rows, left=left, rate=rate, time=time)
 
 
 class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRanges]):

@@ -260,9 +260,8 @@ class AlreadyStored:
         new = pc.unique(found.ids.filter(pc.invert(pc.is_in(found.ids, self._ids))))
         self._ids = pa.concat_arrays([self._ids, new])
         # This attempt may have stored them itself, so none is unexpected.
-        self._generated, self._met = (
-            np.append(each, np.zeros(len(new), np.bool_)) for each in (self._generated, self._met)
-        )
+        none = np.zeros(len(new), np.bool_)
+        self._generated, self._met = np.append(self._generated, none), np.append(self._met, none)
         return "" if found.only_by_subject else found.removed
 
     @property

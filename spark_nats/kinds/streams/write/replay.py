@@ -135,18 +135,15 @@ class ExactlyOnce(Deduplication):
                 elif fence is not None:
                     fence.rely_on_memory(mark, doubt)
             return mark, None
-        if (
-            mark.end.created != stream.created
-            and lease.ask_with_retries(judge_as_reader, mark.end, stream) is Judgement.RECREATED
-        ):
-            name, created = stream.name, mark.end.created
+        name, created = stream.name, mark.end.created
+        is_other = created != stream.created
+        if is_other and lease.ask_with_retries(judge_as_reader, mark.end, stream) is Judgement.RECREATED:
             logger.warning(conditions.TARGET_CHANGED(task=task.name, old=name, created=created, stream=name).with_code)
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
-            stream, mark = lease.ask_with_retries(
-                self._find_start_and_note_anew, stream, mark, noted.knows_ids_if_present(memory, age)
-            )
+            knows_ids = noted.knows_ids_if_present(memory, age)
+            stream, mark = lease.ask_with_retries(self._find_start_and_note_anew, stream, mark, knows_ids)
         since = stream.last_sequence if stored_none_since(mark.end, stream) else mark.end.last
         found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
         in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)

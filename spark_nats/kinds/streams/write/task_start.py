@@ -118,5 +118,4 @@ def decide_task_start(task: WriteTask, stream: StreamInfo, known: Inputs) -> Dec
         if tail.new:
             return Start(is_first_time=True)
         older = "it has no entry for this query"
-    seen = Position(stream.created, tail.since + 1)
-    return Start(StartMark(stream.name, seen, 0), older) if older else Start()
+    return Start(StartMark(stream.name, Position(stream.created, tail.since + 1), 0), older) if older else Start()

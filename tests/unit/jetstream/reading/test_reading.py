@@ -13,8 +13,9 @@ from spark_nats.client import Connection, connect
 from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError
 from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
+from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.positions import Fingerprint
-from spark_nats.jetstream.reading import pulls, ranges
+from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Restart
 from spark_nats.jetstream.reading.direct import request_ranges_together
 from spark_nats.jetstream.reading.stored import last_kept
@@ -305,7 +306,7 @@ def test_an_end_that_is_lost_stays_so_if_a_source_fails_meanwhile_and_others_fil
             raise failures.pop()
         return False
 
-    monkeypatch.setattr(ranges, "may_be_kept", fails_once)
+    monkeypatch.setattr(consumers, "may_be_kept", fails_once)
     said: list[str] = []
     assert read(stream, 41, lost=said.append) == list(range(1, 31))
     assert len(said) == 1

@@ -71,7 +71,7 @@ def test_small_partitions_are_read_without_consumers(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a consumer was made")
 
-    monkeypatch.setattr(ranges, "create_making_room", refuse)
+    monkeypatch.setattr(consumers, "create_making_room", refuse)
     monkeypatch.setattr(delivering, "PATIENCE", 30.0)  # a slow answer would be a reason for one
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
@@ -416,7 +416,7 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
         nats_py.store_empty(unique, 500)
         return made
 
-    monkeypatch.setattr(ranges, "create_making_room", made_in_time)
+    monkeypatch.setattr(consumers, "create_making_room", made_in_time)
     reader = batch_reader(nats_server, stream=unique, **starting)
     (partition,) = reader.partitions()
     nats_py.store_empty(unique, 500)

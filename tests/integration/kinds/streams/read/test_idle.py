@@ -17,6 +17,7 @@ from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, listing
 from spark_nats.jetstream.consuming import consumers, watching
 from spark_nats.kinds.streams.read import idling
+from spark_nats.protocol import deliveries
 from spark_nats.protocol.deliveries import encode_pull
 from tests.chaos.proxy import Direction, Proxy
 from tests.integration.forwarding import ForwardedApi
@@ -270,7 +271,7 @@ def test_a_request_that_has_ended_is_made_again(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the same consumer: that there is nothing to bring is no reason to take another one."""
-    monkeypatch.setattr(watching, "encode_pull", lambda wanted, *_: encode_pull(wanted, None, 0.5, 0.2))
+    monkeypatch.setattr(deliveries, "encode_pull", lambda wanted, *_: encode_pull(wanted, None, 0.5, 0.2))
     nats_py.create_stream(unique)
     with nats_py.collect(f"$JS.API.CONSUMER.MSG.NEXT.{unique}.>") as asked, idle_query(nats_server, unique) as query:
         wait_until(lambda: query.micro_batch() == [] and len(asked.messages) > 3)

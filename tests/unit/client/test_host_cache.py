@@ -57,7 +57,7 @@ def test_what_one_process_remembers_another_one_knows(directory: Path) -> None:
     assert 0 <= known < FACT_TTL
     assert float(in_another_process(directory, "print(seconds_since('it rains'))")) >= known
     assert seconds_since("it snows") > FACT_TTL
-    assert in_another_process(directory, "clear('it rains')") == ""
+    assert in_another_process(directory, "clear_fact('it rains')") == ""
     assert seconds_since("it rains") > FACT_TTL
     clear_fact("it rains")  # nothing is known of it already
 
@@ -132,7 +132,7 @@ def test_where_nothing_can_be_written_nothing_is_remembered(directory: Path, mon
 
 
 def test_many_processes_at_once_have_one_key(directory: Path) -> None:
-    script = "import os; facts = [f'{os.getpid()} {i}' for i in range(50)]; [mark(fact) for fact in facts]; "
+    script = "import os; facts = [f'{os.getpid()} {i}' for i in range(50)]; [set_fact(fact) for fact in facts]; "
     script += "print(sum(seconds_since(fact) < FACT_TTL for fact in facts))"
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: in_another_process(directory, script), range(8)))
@@ -183,7 +183,7 @@ def test_processes_have_their_parent_in_common(directory: Path) -> None:
 
 
 def test_to_remember_takes_no_heavy_modules(directory: Path) -> None:
-    loaded = set(in_another_process(directory, "import sys; mark('it rains'); print(*sys.modules)").split())
+    loaded = set(in_another_process(directory, "import sys; set_fact('it rains'); print(*sys.modules)").split())
     assert not loaded & {"ssl", "socket", "numpy", "pyarrow", "spark_nats.client.connection"}
 
 
@@ -200,7 +200,7 @@ def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: P
 def test_a_text_that_belongs_to_a_fact_stays_until_another_takes_its_place(directory: Path) -> None:
     assert get_text("weather") == ""
     set_fact("weather", "größe")
-    assert in_another_process(directory, "print(get_text('weather')); mark('weather', 'sun')") == "größe"
+    assert in_another_process(directory, "print(get_text('weather')); set_fact('weather', 'sun')") == "größe"
     assert [get_text("weather"), get_text("weather")] == ["sun", "sun"]
     assert seconds_since("weather") < FACT_TTL
     assert len(list(directory.iterdir())) == 2  # it and the key: no draft is left

@@ -21,7 +21,7 @@ from spark_nats.jetstream.times import end_at, first_at
 from spark_nats.jetstream.views import find_first_new, stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
-from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, raise_or_warn_of_losses
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, raise_or_warn
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
 from spark_nats.kinds.streams.read.positions import QueryOffset
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
@@ -84,14 +84,12 @@ def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
         begin, info = start[name], infos[name]
         first = begin.next
         if first > info.last_sequence + 1:
-            raise_or_warn_of_losses([end_lost(info, first)], options)
+            raise_or_warn([end_lost(info, first)], options)
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
             if name not in facts.removal_normal and not stored_none_since(begin, info):
-                raise_or_warn_of_losses(
-                    beginning_lost(info, first, min(info.first_sequence, stop.next), False), options
-                )
+                raise_or_warn(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         whole = StreamRange.to(stop, name, first, options.filters, begin.earliest)
         found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
@@ -143,7 +141,7 @@ def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    raise_or_warn_of_losses(_find_left_out_losses(look, info, place.next, place.subjects), look.options)
+    raise_or_warn(_find_left_out_losses(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _request_position_at(look, info, place.next)
@@ -151,7 +149,7 @@ def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset
     if found is Judgement.RECREATED:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
-        raise_or_warn_of_losses([Loss(gone)], look.options)
+        raise_or_warn([Loss(gone)], look.options)
         return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
     if given.fingerprint is None:
         return _request_position_at(look, info, place.next)
@@ -159,7 +157,7 @@ def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset
         return given._replace(created=info.created)
     look.memory.view.require_loss_before(look.js, given, info, info.name)
     first = find_first_new(look.js, given, info)
-    raise_or_warn_of_losses([history_lost(info, given, found, first)], look.options)
+    raise_or_warn([history_lost(info, given, found, first)], look.options)
     return _request_position_at(look, info, first)
 
 
@@ -205,7 +203,7 @@ def report_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Se
     """
     names = [name for name in look.memory.selection.names if name in noted and name in start]
     for name, info in look.request_facts(names).infos.items():
-        raise_or_warn_of_losses(_find_left_out_losses(look, info, start[name].end.next, noted[name]), look.options)
+        raise_or_warn(_find_left_out_losses(look, info, start[name].end.next, noted[name]), look.options)
 
 
 def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:

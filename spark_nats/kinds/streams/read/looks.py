@@ -30,7 +30,7 @@ from spark_nats.jetstream.views import StateOf, StreamView, Trust, find_first_ne
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
-from spark_nats.kinds.streams.read.losses import raise_or_warn_of_losses, removal_is_normal, stream_lost
+from spark_nats.kinds.streams.read.losses import raise_or_warn, removal_is_normal, stream_lost
 from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
@@ -302,9 +302,7 @@ class Look:
         """
         self.require_confirmed(facts, name)
         view = self.memory.view
-        raise_or_warn_of_losses(
-            stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options
-        )
+        raise_or_warn(stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options)
         view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:

@@ -34,7 +34,7 @@ class Loss(NamedTuple):
     expected: bool = False
 
 
-def raise_or_warn_of_losses(losses: Iterable[Loss], options: ReadOptions) -> None:
+def raise_or_warn(losses: Iterable[Loss], options: ReadOptions) -> None:
     """Fail or warn about losses.
 
     Raises:

@@ -27,7 +27,7 @@ from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, decide
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.losses import Loss, history_lost, raise_or_warn_of_losses
+from spark_nats.kinds.streams.read.losses import Loss, history_lost, raise_or_warn
 from spark_nats.kinds.streams.read.planning import StreamRange, ranges_between
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at
 from spark_nats.kinds.streams.read.traits import Traits
@@ -156,7 +156,7 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advan
     found = run_decision(
         decide_advance(start, facts, limits, look.options), partial(look.answer_and_resume_durables, facts)
     )
-    raise_or_warn_of_losses(found.losses, look.options)
+    raise_or_warn(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
             memory.view.mark_logged(name)
@@ -205,7 +205,7 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
             continue
         resumed = stream.judgement is not Judgement.RECREATED
         if begin is not None and resumed and (what := held.resume_or_explain_loss(look.js, begin.next)):
-            raise_or_warn_of_losses([Loss(what)], look.options)
+            raise_or_warn([Loss(what)], look.options)
         held.update_durable_as_begun(look.js)
 
 
@@ -243,8 +243,6 @@ def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) 
             look.report_gone_once_confirmed(facts, name)
         elif look.require_confirmed(facts, name):  # not for a recreated stream: the tasks report that
             first = find_first_new(look.js, ends[name], stream.info)
-            raise_or_warn_of_losses(
-                [history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options
-            )
+            raise_or_warn([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)
             found.add(name)
     return found

@@ -176,7 +176,7 @@ class RowChecker:
             rows = self.encode(batch)
             size = rows.sizes + added
             if (large := size > self.max_size).any():
-                self._raise_if_violated(
+                self._check_rule(
                     "payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size
                 )
         except BrokenRuleError as broken:
@@ -215,7 +215,7 @@ class RowChecker:
         """
         columns = self.columns_of(batch)
         if self._columns.convert is not None:
-            columns = self._columns.convert(columns, batch.num_rows, self._raise_if_violated)
+            columns = self._columns.convert(columns, batch.num_rows, self._check_rule)
         payloads = self._payloads(columns, batch.num_rows)
         subjects = self._subjects(columns, batch.num_rows)
         replies = self._replies(columns.get("reply"))
@@ -248,19 +248,19 @@ class RowChecker:
             return bytecolumns.repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = bytecolumns.flags_of(payloads.is_null())
-        self._raise_if_violated("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
+        self._check_rule("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = bytecolumns.lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._raise_if_violated("payload", violation_or_none(length > 0, rule), length)
+            self._check_rule("payload", violation_or_none(length > 0, rule), length)
         return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
             return bytecolumns.repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._raise_if_violated("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
-        self._raise_if_violated("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
+        self._check_rule("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
+        self._check_rule("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
         return subjects
 
     def _replies(self, replies: pa.Array | None) -> pa.Array | None:
@@ -271,9 +271,9 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._raise_if_violated("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
+            self._check_rule("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._raise_if_violated("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
+        self._check_rule("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
@@ -285,7 +285,7 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._raise_if_violated("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
+        self._check_rule("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
@@ -293,21 +293,21 @@ class RowChecker:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
         lines = header_rules.flatten(columns.get("headers", header_rules.no_headers(0)))._replace(rows=rows)
-        self._raise_if_violated("headers", header_rules.find_header_violation(lines))
+        self._check_rule("headers", header_rules.find_header_violation(lines))
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
-        self._raise_if_violated("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
+        self._check_rule("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         elif self._options.stream is not None:
             rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
-            self._raise_if_violated("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
+            self._check_rule("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
         if self._options.control_headers and self._unknown:
             has_unknown = np.zeros(rows, np.bool_)
             has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
             rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
-            self._raise_if_violated("headers", violation_or_none(has_unknown, rule))
+            self._check_rule("headers", violation_or_none(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
@@ -321,12 +321,10 @@ class RowChecker:
             if column not in columns and not self._options.control_headers:
                 continue
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
-            self._raise_if_violated(column, violation)
+            self._check_rule(column, violation)
             lines, has_it = _drop_overridden_header(values, name, lines)
             if name == header_rules.INCREMENT and column in columns:
-                self._raise_if_violated(
-                    column, violation_or_none(~has_it, "is null, and a counter takes only increments")
-                )
+                self._check_rule(column, violation_or_none(~has_it, "is null, and a counter takes only increments"))
             if name == header_rules.EXPECTED_REVISION and has_it.any():
                 either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
                 conditional = bytecolumns.booleans(either)
@@ -365,7 +363,7 @@ class RowChecker:
                 logger.warning(conditions.CONTROL_HEADERS_LEFT_OUT(headers=shown).with_code)
         return lines.where(~is_control)
 
-    def _raise_if_violated(
+    def _check_rule(
         self,
         column: str,
         violation: Violation | None,

@@ -65,7 +65,7 @@ class Source:
     def close(self) -> None:
         self.closed = True
 
-    finish = close
+    close_or_keep = close
 
 
 class Rules:

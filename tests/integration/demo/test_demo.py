@@ -290,10 +290,10 @@ from spark_nats.demo import voice
 voice.SILENCE = 0.05
 with voice.Voice() as speaker:
     speaker.say("begins")
-    speaker.awaits("Spark is starting")
+    speaker.begin_step("Spark is starting")
     input()  # until the reader has heard enough
     speaker.say("ends")
-    speaker.awaits(None)
+    speaker.begin_step(None)
 """
 
 
@@ -331,12 +331,12 @@ from spark_nats.demo import voice
 
 voice.SILENCE = 0.05
 with voice.Voice() as speaker:
-    speaker.awaits("publishing orders")
-    speaker.reached(50_000, 200_000, "stored")
+    speaker.begin_step("publishing orders")
+    speaker.note_progress(50_000, 200_000, "stored")
     input()
-    speaker.reached(200_000, 200_000, "stored")
+    speaker.note_progress(200_000, 200_000, "stored")
     input()
-    speaker.awaits(None)
+    speaker.begin_step(None)
 """
 
 

@@ -546,7 +546,7 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
     class Interrupted(RangeReader):
         interrupted = False
 
-        def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+        def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
             if arrived.chunk and not self.interrupted:
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)

@@ -235,7 +235,9 @@ def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
 
 
 @pytest.mark.parametrize(
-    "step", ["_note", "stored_ids"], ids=["before this one asks what has begun", "while this one reads back"]
+    "step",
+    ["_note_start_and_decide", "read_ids"],
+    ids=["before this one asks what has begun", "while this one reads back"],
 )
 def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, step: str
@@ -243,12 +245,12 @@ def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 20)
-    place = replay.ExactlyOnce if step == "_note" else replay
+    place = replay.ExactlyOnce if step == "_note_start_and_decide" else replay
     usual = getattr(place, step)
 
     def late(*arguments: Any) -> Any:
         monkeypatch.setattr(place, step, usual)
-        found = usual(*arguments) if step == "stored_ids" else None
+        found = usual(*arguments) if step == "read_ids" else None
         with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
             earlier.setattr(notes, "write_note", lambda *_: 1 << 60)
             write_partition(options, TASK, payload_batches(ROWS))
@@ -297,7 +299,9 @@ def test_that_a_run_has_begun_a_micro_batch_is_known_in_each_process(
     options = options_of(nats_server, unique)
     tails: list[WriteTask] = []
     look = replay._search_tail_for_rows
-    monkeypatch.setattr(replay, "_look_at_tail", lambda js, task, *rest: tails.append(task) or look(js, task, *rest))
+    monkeypatch.setattr(
+        replay, "_search_tail_for_rows", lambda js, task, *rest: tails.append(task) or look(js, task, *rest)
+    )
     of = partial(WriteTask, QUERY + unique)
     for batch, partition, run in [(0, 0, "1"), (0, 1, "1"), (1, 0, "1"), (1, 1, "1"), (2, 0, "1"), (2, 1, "2")]:
         monkeypatch.setattr(replay, "_noted", {})  # a worker that has done nothing yet

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spark_nats.lag import progress as progress
     from spark_nats.listener import LagListener as LagListener
     from spark_nats.otel import MetricsListener as MetricsListener
+    from spark_nats.partitioning import partition as partition
 
 _MODULES = {
     "LagListener": "listener",
@@ -27,6 +28,7 @@ _MODULES = {
     "NatsForeachWriter": "kinds.foreach",
     "QueryLag": "lag",
     "StreamLag": "lag",
+    "partition": "partitioning",
     "progress": "lag",
 }
 __all__ = ["NatsError", "__version__", *_MODULES]

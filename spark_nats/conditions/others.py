@@ -20,6 +20,8 @@ LOG_LEVEL_UNKNOWN = Condition(
     "the environment variable {variable} is {level}, which is not a level; use one of {levels}"
 )
 QUERY_LAG = Condition("{lag}")
+PARTITIONS_INVALID = Condition("the number of partitions is {value}; use a whole number from 1 to {most}")
+PARTITION_OF_NOTHING = Condition("a partition needs the columns that are its tokens, such as partition(8, 'customer')")
 
 
 DEMO_NEEDS_PYSPARK = Condition(

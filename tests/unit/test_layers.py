@@ -71,7 +71,8 @@ ROOMS = {
     "metrics": "lag",
     "listener": "conditions errors options lag kinds.queries",
     "otel": "conditions clock errors version options kinds.queries kinds.streams.write lag metrics",
-    "__init__": "conditions errors version logs kinds.foreach datasource lag listener otel",
+    "partitioning": "conditions errors",
+    "__init__": "conditions errors version logs kinds.foreach datasource lag listener otel partitioning",
     "commands": "conditions clock errors protocol client jetstream options kinds.streams.options kinds.streams.read "
     "kinds.streams kinds.buckets kinds.queries lag metrics",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries lag",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions
 
 from spark_nats.conditions.others import PARTITION_OF_NOTHING, PARTITIONS_INVALID
 from spark_nats.errors import OptionError
@@ -45,13 +44,13 @@ def partition(n: int, *tokens: Column | str) -> Column:
         raise OptionError(PARTITIONS_INVALID(value=repr(n), most=_MOST).with_code)
     if not tokens:
         raise OptionError(PARTITION_OF_NOTHING().with_code)
-    texts = [(F.col(token) if isinstance(token, str) else token).cast("string") for token in tokens]
+    texts = [(functions.col(token) if isinstance(token, str) else token).cast("string") for token in tokens]
     # A character for each byte, whose code point is the byte.
-    characters = F.decode(F.concat(*texts).cast("binary"), "ISO-8859-1")
-    hashed = F.aggregate(
-        F.split(characters, ""),
-        F.lit(_BASIS).cast("long"),
-        lambda so_far, character: (so_far.bitwiseXOR(F.ascii(character)) * _PRIME).bitwiseAND(_MASK),
+    characters = functions.decode(functions.concat(*texts).cast("binary"), "ISO-8859-1")
+    hashed = functions.aggregate(
+        functions.split(characters, ""),
+        functions.lit(_BASIS).cast("long"),
+        lambda so_far, character: (so_far.bitwiseXOR(functions.ascii(character)) * _PRIME).bitwiseAND(_MASK),
     )
     # Of an empty text, split makes one empty character.
-    return (F.when(characters == "", F.lit(_BASIS).cast("long")).otherwise(hashed) % n).cast("int")
+    return (functions.when(characters == "", functions.lit(_BASIS).cast("long")).otherwise(hashed) % n).cast("int")

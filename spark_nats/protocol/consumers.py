@@ -34,8 +34,15 @@ class ConsumerInfo:
 
     @property
     def after_acknowledged(self) -> int:
-        """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements."""
-        return self.begins if self.config.get("ack_policy") == "none" else self.after_floor
+        """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements.
+
+        Servers before 2.14 report no floor until something is acknowledged, wherever the consumer began.
+        """
+        if self.config.get("ack_policy") == "none":
+            return self.begins
+        if self.after_floor == 1:
+            return (self.start or 1) if self.deliveries else self.begins
+        return self.after_floor
 
     @property
     def metadata(self) -> dict[str, Any]:

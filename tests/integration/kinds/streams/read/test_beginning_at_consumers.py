@@ -9,7 +9,7 @@ import pytest
 from spark_nats.errors import OptionError
 from tests.integration.support import Query, read_sequences, sentence_of, sequences_of, stream_reader
 from tests.nats_py import NatsPy
-from tests.servers import Server
+from tests.servers import BINARY_2_12, Server, ServerFactory
 
 
 def at(stream: str, consumer: str = "billing") -> str:
@@ -62,6 +62,29 @@ def test_a_read_begins_behind_what_a_consumer_has_had_acknowledged(
     query = Query(stream_reader(nats_server, stream=stream, startingOffsets=at(stream)))
     nats_py.store(f"{stream}.a", range(1))
     assert sequences_of(query.rows(12 - first)) == list(range(first, 12))
+
+
+@pytest.mark.promise("reading#consumer-began-later")
+@pytest.mark.parametrize(
+    ("take", "config", "first"),
+    [
+        (0, {}, 1),
+        (3, {}, 1),
+        (0, {"deliver_policy": "new"}, 11),
+        (0, {"deliver_policy": "by_start_sequence", "opt_start_seq": 7}, 7),
+        (3, {"deliver_policy": "by_start_sequence", "opt_start_seq": 7}, 7),
+    ],
+)
+def test_it_is_where_it_began_until_something_is_acknowledged(
+    server_factory: ServerFactory, take: int, config: dict[str, object], first: int
+) -> None:
+    """Servers before 2.14 report no floor until then."""
+    server = server_factory(binary=BINARY_2_12)
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        client.store("S.a", range(10))
+        consume(client, "S", take, (), **config)
+    assert read_sequences(server, stream="S", startingOffsets=at("S")) == list(range(first, 11))
 
 
 def test_a_batch_may_end_there(nats_server: Server, nats_py: NatsPy, stream: str) -> None:

@@ -322,11 +322,11 @@ class Link:
             self.close()
             raise ProtocolError(conditions.NOT_NATS(server=self.server, reason=error)) from None
         for event in events:
-            self._on_event(event)
+            self._on_info_or_error(event)
         if self.closed and self._problem:
             raise self._problem
 
-    def _on_event(self, event: Event) -> None:
+    def _on_info_or_error(self, event: Event) -> None:
         if isinstance(event, ErrorReceived):
             self._problem = self._problem or self._server_error(event)
             if event.kind.closes:

@@ -446,7 +446,7 @@ class Publisher:
         if (stored := flight.note_answers(messages, now)) is not None:
             had = self._ledger.acknowledged.note_and_find_duplicates(stored, flight.row, flight.again, now)
             if self._recovery.initial.keeps_last_values:
-                self._recovery.note_last_values(stored, had, flight)
+                self._recovery.note_stored_before(stored, had, flight)
             self._window.grow(len(stored.messages))
             self._last_stored = self._recovery.last_progress = now
             if self._lease is not None:

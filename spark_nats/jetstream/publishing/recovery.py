@@ -576,7 +576,7 @@ class Recovery:
         """Log that rows are not sent again, because later rows of their subjects are stored."""
         logger.warning(conditions.ROWS_REPLACED(stream=self.stream, rows=rows).with_code)
 
-    def note_last_values(self, stored: Stored, had: Mask, flight: Flight) -> None:
+    def note_stored_before(self, stored: Stored, had: Mask, flight: Flight) -> None:
         """Note which of the rows that are stored the stream ``had`` before they were sent."""
         if had.any():
             flight.note_not_stored_now(stored.messages[had])

@@ -390,7 +390,7 @@ class RevisionReader:
         history = int(info.config.get("max_msgs_per_subject", -1))
         if history != 1:
             self._note_counts(js)  # also before the reads below: a purge during them may empty a full history
-            self._note_oldest(js, info.last_sequence)
+            self._note_whether_oldest_replaces(js, info.last_sequence)
             if info.last_sequence > self._begins_at:
                 self._note_written(js)
         self._note_counts(js)
@@ -419,7 +419,7 @@ class RevisionReader:
             for subject in _texts(subjects.filter(booleans(~self._were_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
-    def _note_oldest(self, js: JetStream, last: int) -> None:
+    def _note_whether_oldest_replaces(self, js: JetStream, last: int) -> None:
         """Note for each key that was not read whether its oldest entry in the stream has removed others."""
         headers = replace(self._what, headers_only=True)
         self._later = self._later or _reader_of(headers, self.revision + 1, last + 1, self._retries)

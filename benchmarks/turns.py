@@ -170,6 +170,7 @@ def _work(url: str) -> None:
             parts: Iterator[Any] = (
                 table.slice(start, size) for start in range(0, size if work.batches else _WRITTEN, size)
             )
+            # By position: the last field has another name in earlier commits.
             task = (
                 WriteTask(query, str(batch), 0, 0, None, False, "run", batch + 1) if stream else WriteTask("", None, 0)
             )

@@ -148,7 +148,7 @@ def retrying(
     """Return the result of an action, retried by :class:`Retries`, where the other arguments are described.
 
     The log says when retries begin and succeed. An error that cannot pass, or has not passed in time, is raised, as is
-    one for which ``after`` is false.
+    one for which ``retry_if`` is false.
     """
     retries = Retries(options, what, established=established)
     while True:

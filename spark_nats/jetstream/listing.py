@@ -56,8 +56,8 @@ def list_streams(js: JetStream) -> list[StreamInfo]:
 def all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than: float = math.inf) -> list[Listed]:
     """Return what is reported about all streams of the account, in the order of their names.
 
-    A page may take ``timeout`` seconds (``request_timeout`` when None). An account with more than ``most`` streams has
-    only its first page listed, and the result is empty.
+    A page may take ``timeout`` seconds (``request_timeout`` when None). Of an account with more streams than
+    ``empty_if_more_than``, only the first page is listed, and the result is empty.
     """
     read = partial(_page, "streams")
     found = _all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than)
@@ -65,7 +65,7 @@ def all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than:
 
 
 def all_consumers(js: JetStream, stream: str, first_answer: dict[str, Any] | None = None) -> list[Listed]:
-    """Return all consumers of a stream; ``first`` is the answer to the request for the first page, if it was asked."""
+    """Return all consumers of a stream; ``first_answer`` is that to the request for the first page, if known."""
     what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
     return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first_answer).values())
 

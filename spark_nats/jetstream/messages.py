@@ -162,17 +162,18 @@ def answers_to(js: JetStream, questions: Questions, disputed: Collection[str] = 
     return found
 
 
-def try_asking(js: JetStream, questions: Sequence[Asked[Any]], later: float = 0.0) -> list[Any]:
-    """Ask questions in one round trip, after waiting for ``later`` seconds.
+def try_asking(js: JetStream, questions: Sequence[Asked[Any]], wait_first: float = 0.0) -> list[Any]:
+    """Ask questions in one round trip, after waiting for ``wait_first`` seconds.
 
     Returns:
-        For each what its ``read`` returns, None for a message that does not exist; or its error, also if none answers.
+        For each what its ``parse_result`` returns, None for a message that does not exist; or its error, also if
+        none answers.
 
     Raises:
         NatsError: the connection failed, or an answer is invalid.
     """
-    if later and questions:
-        js.connection.receive_for(later)
+    if wait_first and questions:
+        js.connection.receive_for(wait_first)
     answers = js.request_all([each.request for each in questions]) if questions else []
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
@@ -215,7 +216,7 @@ def message_from(
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
 
-    Its headers are left out unless it is wanted ``with_headers``. Where the leader ``is_doubtful``, as it may have been
+    Its headers are left out unless it is wanted ``with_headers``. With ``ask_twice``, for a leader that may have been
     paused, it has to say again a moment later that there is none.
     """
     questions = [MessageAt(stream, start, each, with_headers) for each in filters]

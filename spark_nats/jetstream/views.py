@@ -205,7 +205,8 @@ class StreamView:
         self._since: dict[str, float] = {}  # since when each loss is reported
         self._logged: set[str] = set()
         self._renamed = Once()  # streams that report another time of creation
-        self._clocks: dict[str, tuple[int, float]] = {}  # by stream, see highest_clock, and when by clock.monotonic()
+        # By stream, see update_highest_clock, and when by clock.monotonic().
+        self._clocks: dict[str, tuple[int, float]] = {}
         self._seen: dict[str, _Seen] = {}
 
     # Existence

@@ -49,7 +49,7 @@ class Session:
     def __init__(self, ping_interval: float, now: float, info: control.ServerInfo | None = None) -> None:
         self.info = info or control.ServerInfo()  # all defaults before the server's greeting
         self.greeted = info is not None  # whether INFO has come
-        self.ping_at = now + ping_interval  # when check_silence has to be called, unless something is received before
+        self.ping_at = now + ping_interval  # when ping_if_silent has to be called, unless something is received before
         self.passed = 0  # the last mark that the server is known to have reached before it reported any error
         self._ping_interval = ping_interval
         self._decoder = Decoder()
@@ -79,7 +79,7 @@ class Session:
             self._due.append(view)
 
     def queue_login(self, hello: control.ConnectOptions) -> int:
-        """Queue the answer to the server's greeting, and a PING, whose number it returns; the PONG is the login."""
+        """Queue the answer to the server's greeting, and a PING; return its number. Its PONG accepts the login."""
         self.queue(hello.encode())
         return self.queue_ping()
 

@@ -42,7 +42,7 @@ class _Watched:
     next: int  # sequence after its last delivery
     deliveries: int = 0  # how many messages it has delivered
     asked: int = 0  # number of messages that open pull requests may still bring
-    heard: float = 0.0  # when it last sent a message or status, or `_ask` last ran, by `clock.monotonic()`
+    heard: float = 0.0  # when it last sent a message or status, or was last asked for more, by clock.monotonic()
 
 
 class Watch:

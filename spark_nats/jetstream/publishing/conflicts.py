@@ -54,7 +54,7 @@ def resolve_conflicts(
 
     That is a row that is stored already, skipped, or sent again, now or later. Any other row stays a conflict; its
     reason says what it expected, or is the resolver's. ``resolve`` decides about rows whose message ids the stream does
-    not know; without a resolver, these rows are errors. ``state`` requests the stream's state.
+    not know; without a resolver, these rows are errors.
     """
     flight, resolve = ledger.flight, resolve or _refuse
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]

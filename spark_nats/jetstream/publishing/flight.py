@@ -34,6 +34,7 @@ from spark_nats.errors import PublishError
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, values_of
 from spark_nats.protocol.messages import Messages, numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
+from spark_nats.protocol.stream_configs import MAX_MESSAGE_SIZE
 
 FIRST = 2048  # rows at first; the window doubles while the server takes all that is sent
 MIN_SIZE = 16  # rows that may be in flight in any case
@@ -42,7 +43,12 @@ FIRST_ABSENCE, MAX_ABSENCE = 0.25, 2.0  # seconds to pause when nobody answers
 MAX_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are answered, as they may have to be sent again."""
 OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusals of single rows
-FINAL = (Verdict.REJECTED, *OF_ROWS)  # of messages that will not be stored, unless a decision changes that
+# Refusals of messages that will not be stored, unless a decision changes that.
+FINAL = (Verdict.REJECTED, Verdict.TOO_LARGE, *OF_ROWS)
+_NOT_TOO_LARGE = (
+    ", though it has only {size} bytes: nats-server 2.14.0 to 2.14.3 refuse every message after one of more than 32 MiB,"
+    " until they restart"
+)
 _IN_FLIGHT, _STORED, _REFUSED = range(3)
 
 
@@ -468,9 +474,13 @@ class Flight:
         return found
 
     def _refuse(self, message: int, refusal: Refusal) -> None:
-        row = self.row(message)
+        row, (reason, verdict) = self.row(message), refusal
+        if verdict is Verdict.TOO_LARGE:
+            size = row.payloads[0].as_buffer().size + len(row.header(0))
+            verdict = Verdict.BAD_ROW if size > MAX_MESSAGE_SIZE else Verdict.REJECTED
+            reason += "" if verdict is Verdict.BAD_ROW else _NOT_TOO_LARGE.format(size=size)
         number, subject = int(row.numbers[0]), str(row.subjects[0])
-        self.refused[message] = RefusedMessage(message, number, subject, refusal.reason, refusal.verdict, row.again)
+        self.refused[message] = RefusedMessage(message, number, subject, reason, verdict, row.again)
 
     def _advance(self) -> None:
         """Update the state, and move the base to the first message that is not known to be stored."""

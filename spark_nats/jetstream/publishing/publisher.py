@@ -497,7 +497,8 @@ class Publisher:
             raise PublishError(self._recovery.absence("nobody answers, 503"))
         if failure.why is decide.Failure.UNAVAILABLE:
             raise PublishError(conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=seconds, subject=refused[0].subject))
-        first = min(refused, key=lambda each: each.row)
+        aside = () if self._aside is None else self._aside.verdicts  # which is not what fails here
+        first = min(refused, key=lambda each: (each.verdict in aside, each.row))
         said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
         more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
         more += f"; {self._stranger or self._elsewhere.said}" if self._elsewhere.heard else ""

@@ -242,7 +242,7 @@ IN_WORDS = {
     "maximum messages exceeded": NO,
     "maximum bytes exceeded": NO,
     "maximum messages per subject exceeded": ROW,
-    "message too large": ROW,  # for a stream in files, whatever its limits are
+    "message too large": Verdict.TOO_LARGE,  # for a stream in files, whatever its limits are
 }
 """The same of 10077."""
 _LAST_CODE = 10227  # of that file; the others answer other requests

@@ -15,8 +15,11 @@ from spark_nats.jetstream.publishing.flight import Elsewhere, Flight, FlightStat
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict
+from spark_nats.protocol.stream_configs import MAX_MESSAGE_SIZE
 
 TOO_MANY = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"S","seq":0}'
+
+LARGE = b'{"error":{"code":503,"err_code":10077,"description":"message too large"},"stream":"S","seq":0}'
 
 
 def rows(count: int, first: int = 0, with_ids: bool = True) -> Rows:
@@ -99,6 +102,23 @@ def test_rows_without_ids_can_be_repeated_only_while_it_is_known_of_all_what_bec
     assert flight.can_repeat
     (left,) = flight.unstored_rows()
     assert (left.numbers.tolist(), left.again) == ([1], False)
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict", "added"),
+    [
+        (MAX_MESSAGE_SIZE + 1, Verdict.BAD_ROW, ""),
+        (4, Verdict.REJECTED, ", though it has only 5 bytes: nats-server 2.14.0 to "),
+    ],
+)
+def test_a_small_row_that_a_store_calls_too_large_is_not_a_bad_one(size: int, verdict: Verdict, added: str) -> None:
+    """nats-server 2.14.0 to 2.14.3 refuse every message with these words, once they have refused one."""
+    flight = flight_of()
+    given = rows(1)._replace(payloads=pa.array([bytes(size)]), headers=pa.array([b"h"]))
+    subject = flight.note_sent(given, 1.0)[0].as_py()
+    flight.note_answers(Decoder().feed(b"MSG %b 1 %d\r\n%b\r\n" % (subject.encode(), len(LARGE), LARGE)).messages, 2.0)
+    assert flight.refused[0].verdict is verdict
+    assert flight.refused[0].reason.startswith(f"message too large (503, 10077){added}")
 
 
 def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_not() -> None:

@@ -46,8 +46,8 @@ OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusa
 # Refusals of messages that will not be stored, unless a decision changes that.
 FINAL = (Verdict.REJECTED, Verdict.TOO_LARGE, *OF_ROWS)
 _NOT_TOO_LARGE = (
-    ", though it has only {size} bytes: nats-server 2.14.0 to 2.14.3 refuse every message after one of more than 32 MiB,"
-    " until they restart"
+    ", though it has only {size} bytes: nats-server 2.14.0 to 2.14.3 refuse every message after one of more than 32"
+    " MiB, until they restart"
 )
 _IN_FLIGHT, _STORED, _REFUSED = range(3)
 

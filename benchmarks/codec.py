@@ -21,7 +21,7 @@ from benchmarks.peers import nats_py
 from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.dead_letters.letters import DeadLetters
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.columns import RowChecker
@@ -180,7 +180,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
         return Sample(count, seconds(), size)
 
     def checked(with_headers: bool) -> Sample:
-        checker = RowChecker(parse_write({}, streaming=False), 1 << 20, None, names_stream=False)
+        checker = RowChecker(parse_write_options({}, streaming=False), 1 << 20, None, names_stream=False)
         columns = {"subject": subjects, "payload": payloads, **({"headers": headers} if with_headers else {})}
         table = pa.RecordBatch.from_pydict(columns)
         with timed(time.process_time) as seconds:
@@ -191,7 +191,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
         return Sample(count, seconds(), size)
 
     def sorted_out(with_headers: bool) -> Sample:
-        options = parse_write({"badRows": "drop"}, streaming=False)
+        options = parse_write_options({"badRows": "drop"}, streaming=False)
         checker, bad = RowChecker(options, 1 << 20, None, names_stream=False), DeadLetters(options, PLAIN)
         every_tenth = pa.array(np.arange(count) % 10 == 0)
         broken = pc.if_else(every_tenth, pa.scalar("orders.*"), subjects)

@@ -29,7 +29,7 @@ from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.protocol.api import Api
 
@@ -97,7 +97,7 @@ def lease_of(connection: Connection) -> Lease:
 
 def publisher_to(connection: Connection, stream: str) -> Publisher:
     """Publish to a stream with as many rows in flight as a query has, and with patience."""
-    options = parse_write({"stream": stream, "ackTimeout": "60s"}, streaming=False)
+    options = parse_write_options({"stream": stream, "ackTimeout": "60s"}, streaming=False)
     return Publisher(connection, stream_info(JetStream(connection), stream), options.max_in_flight, options.ack_timeout)
 
 

@@ -16,7 +16,7 @@ from benchmarks.settings import Settings
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral
 from spark_nats.jetstream.messages import last_sequence
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 _SIZE = 128
@@ -99,7 +99,7 @@ def _many(server: Server) -> Grid:
             publisher.publish(subjects.cast(pa.string()), pa.repeat(b"x" * _SIZE, len(subjects)))
             publisher.wait_for_rows()
             with timed(time.process_time) as options:
-                parse_read({"stream": stream, "subject": ",".join(filters)}, streaming=True)
+                parse_read_options({"stream": stream, "subject": ",".join(filters)}, streaming=True)
             with timed(time.process_time) as look, timed(partial(cpu_seconds, [server.pid])) as looked:
                 last_sequence(js, stream, filters)
             with timed(partial(cpu_seconds, [server.pid])) as created:

@@ -23,7 +23,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.reading.searching import FilterPlacement
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -211,7 +211,7 @@ def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: 
     """Write rows as a Spark task does, with all its checks, and return the seconds."""
     table = pa.RecordBatch.from_pydict(columns)
     began = time.perf_counter()
-    parsed = parse_write(options, streaming=False)
+    parsed = parse_write_options(options, streaming=False)
     batches = (table.slice(rows.start, rows.stop - rows.start) for rows in data.slices(table.num_rows, batch))
     written = write_partition(parsed, WriteTask("", None, 0), batches)
     if written.counts.rows != table.num_rows:

@@ -169,7 +169,7 @@ def _receivers(settings: Settings, server: Server) -> Comparison:
         with connect(server.url) as connection, timed() as seconds:
             raw.fill(connection, backlog, count)
         for receiver in listening:
-            receiver.unsubscribe_and_wait()
+            receiver.unsubscribe_drain_and_close()
         return seconds()
 
     def listened(receivers: int) -> Sample:

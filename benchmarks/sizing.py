@@ -126,7 +126,7 @@ def _receive(url: str, count: int) -> None:
     receiver = Receiver(options, RetryOptions(0.0, 0.0, 0.0, None), [raw.Feeder.subject], None, backlog)
     with connect(url) as connection:
         raw.fill(connection, backlog, count)
-    receiver.unsubscribe_and_wait()
+    receiver.unsubscribe_drain_and_close()
 
 
 def _receiving(settings: Settings, server: Server) -> Facts:

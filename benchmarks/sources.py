@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks import data
 from spark_nats.datasource import NatsDataSource
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
 
 PROBES = "SPARK_NATS_BENCH_PROBES"
@@ -144,10 +144,10 @@ class ProbedNats(NatsDataSource):
         return "bench_nats"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _ProbedReader(parse_read(self.options, streaming=False), schema)
+        return _ProbedReader(parse_read_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> NatsStreamReader:
-        return _ProbedStreamReader(parse_read(self.options, streaming=True), schema)
+        return _ProbedStreamReader(parse_read_options(self.options, streaming=True), schema)
 
 
 class _ProbedReader(NatsReader):

@@ -62,7 +62,7 @@ class NatsError(Exception):
         if cause is not None:
             _CAUSE.__set__(self, cause)
 
-    def with_context(self, message: str) -> Self:
+    def with_message(self, message: str) -> Self:
         """Return a copy with another message; a condition in it replaces condition and topics, not ``transient``."""
         error = copy.copy(self)
         error.args = (self.args[0].with_text(message),)
@@ -70,11 +70,11 @@ class NatsError(Exception):
 
     def with_code(self) -> Self:
         """Return a copy with the code before the sentence, as in Spark's errors; without a condition, itself."""
-        return self.with_context(self.args[0].with_code)
+        return self.with_message(self.args[0].with_code)
 
     def about(self, *topics: Topic) -> Self:
         """Return a copy with these topics instead of its own."""
-        return self.with_context(self.args[0].with_text(str(self), topics=topics))
+        return self.with_message(self.args[0].with_text(str(self), topics=topics))
 
 
 # Options and rows of the user

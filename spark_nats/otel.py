@@ -96,16 +96,16 @@ class MetricsListener(StreamingQueryListener):
             metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._ask_lags_if_due())
         )
         for measure, value_of in metrics.OF_STREAMS:
-            self._create_gauge(measure, partial(self._of_streams, value_of))
+            self._create_gauge(measure, partial(self._values_of_streams, value_of))
 
     def onQueryStarted(self, event: Any) -> None:
         """Subscribe to the counts of the query's sink."""
-        self._find_or_add(event)
+        self._find_or_subscribe(event)
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
-        query, sample = self._find_or_add(event.progress), sample_of(document)
+        query, sample = self._find_or_subscribe(event.progress), sample_of(document)
         query.batch, query.batch_ended = int(document["batchId"]), sample.ended
         if sample.streams:
             with self._lock:
@@ -136,7 +136,7 @@ class MetricsListener(StreamingQueryListener):
             condition = code[1] if code else event.errorClassOnException or "unknown"
             self._failures.add(1, _labels(query.name) | {metrics.CONDITION: condition})
 
-    def _find_or_add(self, event: Any) -> _Query:
+    def _find_or_subscribe(self, event: Any) -> _Query:
         """Return the query of an event; a new run replaces the terminated runs of the same query, and is counted."""
         run, name = str(event.runId), str(event.name or event.id)
         with self._lock:
@@ -185,7 +185,7 @@ class MetricsListener(StreamingQueryListener):
     def _of_queries(self, value_of: Callable[[_Query], float | None]) -> Iterator[_Value]:
         return ((value_of(each), _labels(each.name)) for each in self._copy_queries())
 
-    def _of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
+    def _values_of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
         for lag in self._ask_lags_if_due():
             for each in lag.streams:
                 yield value_of(each), metrics.labels_of(lag.query, each)

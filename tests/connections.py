@@ -10,7 +10,7 @@ from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse_read, parse_write
+from spark_nats.kinds.queries import parse_read_options, parse_write_options
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options import connection_options
 
@@ -22,12 +22,12 @@ def options_for(urls: str, **changes: Any) -> ConnectionOptions:
 
 def write_options(servers: str, streaming: bool = True, **options: Any) -> WriteOptions:
     """The options of a write as Spark hands them on: as text."""
-    return parse_write({"servers": servers, **{name: str(value) for name, value in options.items()}}, streaming)
+    return parse_write_options({"servers": servers, **{name: str(value) for name, value in options.items()}}, streaming)
 
 
 def retries_for(**changes: Any) -> RetryOptions:
     """How long and how often to try again."""
-    return dataclasses.replace(parse_read({"subject": "a"}, streaming=True).retries, **changes)
+    return dataclasses.replace(parse_read_options({"subject": "a"}, streaming=True).retries, **changes)
 
 
 def publisher_for(
@@ -39,7 +39,7 @@ def publisher_for(
 ) -> Publisher:
     """Publish to a stream, whose state is requested unless it is given."""
     info = stream_info(JetStream(connection), stream) if isinstance(stream, str) else stream
-    defaults = parse_write({"stream": info.name}, streaming=False)
+    defaults = parse_write_options({"stream": info.name}, streaming=False)
     in_flight = max_in_flight or defaults.max_in_flight
     return Publisher(connection, info, in_flight, ack_timeout or defaults.ack_timeout, **settling)
 

@@ -76,11 +76,11 @@ def read_newest(credentials: Credentials) -> Credentials:
     if credentials.file is not None:
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such file here, or one that is being replaced
             found = parse_creds(Path(credentials.file).expanduser().read_text(encoding="utf-8"))
-            keep_newest(credentials, replace(found, token=credentials.token, file=credentials.file))
+            keep_renewed(credentials, replace(found, token=credentials.token, file=credentials.file))
     return _renewed.get(credentials, credentials)
 
 
-def keep_newest(credentials: Credentials, renewed: Credentials) -> None:
+def keep_renewed(credentials: Credentials, renewed: Credentials) -> None:
     """Remember what a login has become, as another process may have found out."""
     if renewed != credentials or credentials in _renewed:
         _renewed[credentials] = renewed

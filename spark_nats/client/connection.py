@@ -258,7 +258,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
             connection = Connection(server, options)
         except (NatsError, OSError) as error:
             if isinstance(error, AuthorizationError):
-                error = error.with_context(_failure(server, error))  # the answer of a gateway names no server
+                error = error.with_message(_failure(server, error))  # the answer of a gateway names no server
             else:
                 note_unreachable(server)
             failures.append((server, error))

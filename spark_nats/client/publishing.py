@@ -155,7 +155,7 @@ class CorePublisher:
     def _with_row_counts(self, error: NatsError) -> NatsError:
         confirmed = self.confirmed
         sent = confirmed + sum(len(part.subjects) for part in self._parts)
-        return error.with_context(
+        return error.with_message(
             f"{error}; {confirmed} rows of this task were flushed before, up to {sent} rows of this task were sent, "
             "without acknowledgement"
         )

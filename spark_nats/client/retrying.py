@@ -86,9 +86,9 @@ class Retries:
         left = self._began + self.timeout - now
         attempts = self._options.attempts
         if left <= 0:
-            raise error.with_context(f"{error}; tried for {self.timeout:g} s") from None
+            raise error.with_message(f"{error}; tried for {self.timeout:g} s") from None
         if attempts is not None and self._attempts >= attempts:
-            raise error.with_context(f"{error}; tried again {attempts} times") from None
+            raise error.with_message(f"{error}; tried again {attempts} times") from None
         self._sleep(min(left, self._count_and_choose_wait(error)))
 
     def note_success(self) -> None:

@@ -34,7 +34,7 @@ class Layer(Protocol):
     def take_due(self) -> bytes:
         """Return the bytes that are due to be sent."""
 
-    def end(self) -> None:
+    def queue_close(self) -> None:
         """Queue the closing message of the layer, if it needs one: for most, closing the socket is enough."""
         return
 
@@ -211,7 +211,7 @@ class Transport:
         """Close the socket; safe to call again."""
         with contextlib.suppress(OSError):
             if self._layers and not (self._unsent or self._taken):  # else the rest of a failed send would go out
-                self._layers[-1].end()
+                self._layers[-1].queue_close()
                 self._flush()
         with contextlib.suppress(OSError):
             self._socket.close()

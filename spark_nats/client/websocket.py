@@ -247,7 +247,7 @@ class WebSocketLayer(Layer):
         outgoing, self._outgoing = self._outgoing, []
         return b"".join(outgoing)
 
-    def end(self) -> None:
+    def queue_close(self) -> None:
         """Queue the closing frame, unless the server has closed the WebSocket."""
         with contextlib.suppress(LocalProtocolError):
             self._outgoing.append(self._websocket.send(events.CloseConnection(1000)))

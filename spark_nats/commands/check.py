@@ -15,7 +15,7 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
-from spark_nats.commands.permissions import Ability, Rights, needs_of_bucket, needs_of_stream
+from spark_nats.commands.permissions import Ability, Rights, publish_needs_of_bucket, publish_needs_of_stream
 from spark_nats.commands.report import MISSING, ROUND_TRIPS, Report, ServerReached, StreamChecked
 from spark_nats.conditions.others import LISTED_WITHOUT_STATE, MAY_NOT_ASK, PATTERN_MATCHES_NONE
 from spark_nats.errors import (
@@ -30,7 +30,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import durables
-from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, parse_stream
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets import BUCKETS
@@ -115,7 +115,7 @@ class _Check:
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
-            user = self._user()
+            user = self._request_user_or_none()
             wanted = "how much of JetStream the account uses"
             account = self._ask_or_note_problem(partial(listing.account_info, self._js), wanted)
             if self._chosen or not self._subjects:
@@ -173,7 +173,7 @@ class _Check:
             round_trip=statistics.median(times),
         )
 
-    def _user(self) -> UserInfo | None:
+    def _request_user_or_none(self) -> UserInfo | None:
         """Return the user that is logged in; None when the server does not say, which is no problem."""
         try:
             user = parse_user_info(self._connection.request(USER_INFO, b"").payload)
@@ -226,7 +226,7 @@ class _Check:
         return parse_stream(listed.entry, listed.name)
 
     def _request_info(self, name: str) -> StreamInfo:
-        with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():
+        with reporting_missing_bucket(self._js, self._bucket) if self._bucket else nullcontext():
             return stream_info(self._js, name)
 
     def _wait_and_measure_rates(self, before: dict[str, StreamInfo]) -> dict[str, float]:
@@ -274,11 +274,11 @@ class _Check:
         abilities: tuple[Ability, ...] = ()
         if rights is not None:
             if self._bucket:
-                needs = needs_of_bucket(self._prefix, self._bucket, self._keys)
+                needs = publish_needs_of_bucket(self._prefix, self._bucket, self._keys)
             else:
                 subjects = self._subjects or (known.subjects if known else ())
                 retention, by_pattern = known.retention if known else LIMITS, self._pattern is not None
-                needs = needs_of_stream(
+                needs = publish_needs_of_stream(
                     self._prefix,
                     name,
                     retention,
@@ -305,7 +305,7 @@ class _Check:
             misses = [
                 f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
-            others = _hear_too(known, self._heard_here)
+            others = _describe_streams_hearing_too(known, self._heard_here)
             warnings = [*_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]
         return StreamChecked(
             name=name,
@@ -364,7 +364,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
     return found
 
 
-def _hear_too(stream: StreamInfo, others: list[StreamInfo]) -> list[str]:
+def _describe_streams_hearing_too(stream: StreamInfo, others: list[StreamInfo]) -> list[str]:
     """Describe which of these streams, which are in another domain, hear what is written to a stream."""
     found = []
     for other in others:

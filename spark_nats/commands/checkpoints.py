@@ -67,7 +67,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     ends = {n: max(each.began, files.read_end_time(n)) for n, each in known.items()}
     samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), ends[n]) for n, each in known.items()]
     if not samples and under_way is not None:
-        streams = {key: _beginning(entry) for key, entry in under_way.entries(sources).items()}
+        streams = {key: _sample_of_beginning(entry) for key, entry in under_way.entries(sources).items()}
         samples = [LagSample(under_way.began, under_way.began, streams)]
     if not samples or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=files.location, batch=batch))
@@ -78,7 +78,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     return Checkpoint(files.read_query_id(), tuple(samples[-MAX_SAMPLES:]), batch, since)
 
 
-def _beginning(entry: OffsetEntry) -> StreamSample:
+def _sample_of_beginning(entry: OffsetEntry) -> StreamSample:
     """Return the sample of a query that has ended no micro-batch, by what the end of its first one notes."""
     end, start = entry.end, first_sequence_of(entry, None)
     before = end.before
@@ -163,10 +163,10 @@ class _Files:
             texts = dict(enumerate(lines[2:]) if are_uses else map(_split_named_line, lines[2:]))
         except (IndexError, ValueError, OverflowError, OSError):
             raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self.location)) from None
-        offsets = {source: self._offset(number, i, line) for i, (source, line) in enumerate(texts.items(), 3)}
+        offsets = {source: self._parse_offset(number, i, line) for i, (source, line) in enumerate(texts.items(), 3)}
         return Planned(began, offsets, are_uses)
 
-    def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
+    def _parse_offset(self, number: int, line: int, text: str) -> QueryOffset | None:
         """Return the offset on a line; None when it is another source's."""
         try:
             document = parse_object(text)

@@ -101,11 +101,11 @@ def prometheus_text(found: Found) -> str:
 
 def _gauge_lines(measure: Measure, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> list[str]:
     name = measure.in_prometheus
-    lines = [f"{name}{_braced(labels)} {value!r}" for labels, value in samples if value is not None]
+    lines = [f"{name}{_labels_text(labels)} {value!r}" for labels, value in samples if value is not None]
     if not lines:
         return []
     return [f"# HELP {name} {measure.meaning.translate(_IN_HELP)}", f"# TYPE {name} gauge", *lines]
 
 
-def _braced(labels: Mapping[str, str]) -> str:
+def _labels_text(labels: Mapping[str, str]) -> str:
     return "{" + ",".join(f'{name}="{value.translate(_IN_LABELS)}"' for name, value in labels.items()) + "}"

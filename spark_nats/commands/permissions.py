@@ -27,7 +27,7 @@ class Ability:
     obstacle: str = ""  # what else is in the way; empty when nothing is
 
 
-def needs_of_stream(
+def publish_needs_of_stream(
     prefix: str,
     stream: str,
     retention: str,
@@ -51,7 +51,7 @@ def needs_of_stream(
     """
     api = partial(_api_subject, prefix)
     state_stream = stream_of(bucket)
-    reading = _reading(prefix, stream)
+    reading = _reading_subjects(prefix, stream)
     stream_info = api(Api.STREAM_INFO, stream)
     state = [api(Api.STREAM_INFO, state_stream), api(Api.MESSAGE_GET, state_stream), key_subject(bucket, ">", prefix)]
     if not bucket_exists:
@@ -75,7 +75,7 @@ def needs_of_stream(
     return publish
 
 
-def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def publish_needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the subjects that a user must be allowed to publish to, for each activity with a KV bucket.
 
     Args:
@@ -87,7 +87,7 @@ def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, 
     stream_info = _api_subject(prefix, Api.STREAM_INFO, stream)
     subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
     return {
-        READ: (stream_info, *_reading(prefix, stream)),
+        READ: (stream_info, *_reading_subjects(prefix, stream)),
         WRITE: (stream_info, *subjects),
         COMPARE: (stream_info, *subjects, _api_subject(prefix, Api.MESSAGE_GET, stream)),
         CREATE: (stream_info, _api_subject(prefix, Api.STREAM_CREATE, stream)),
@@ -98,7 +98,7 @@ def _api_subject(prefix: str, operation: Api, *names: str) -> str:
     return f"{prefix}.{operation.with_names(*names)}"
 
 
-def _reading(prefix: str, stream: str) -> tuple[str, ...]:
+def _reading_subjects(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
     subjects = (_api_subject(prefix, each, stream, "*") for each in of_consumers)

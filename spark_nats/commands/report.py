@@ -158,8 +158,8 @@ def show(report: Report, console: Console) -> None:
                 "later than half the time for which ids are known, only deduplicate=exact keeps a task that is run "
                 "again from storing rows twice"
             )
-    rows = [row for stream in report.streams for row in _rows(stream.title, stream.abilities)]
-    rows += _rows("core NATS", report.core)
+    rows = [row for stream in report.streams for row in _permission_rows(stream.title, stream.abilities)]
+    rows += _permission_rows("core NATS", report.core)
     if rows:
         console.print_line()
         console.print_table((kind, "activity", "allowed", "lacks"), rows)
@@ -195,7 +195,7 @@ def _usage_text(quota: Quota, shown: Callable[[int], str], what: str) -> str:
     return f"{shown(quota.used)}{limit} {what}"
 
 
-def _rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:
+def _permission_rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:
     """Return rows of the table of permissions: one for activities with equal answers, one for each further lack."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for ability in abilities:

@@ -29,7 +29,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse, parse_write
+from spark_nats.kinds.queries import parse, parse_write_options
 from spark_nats.lag import lag_of_progress
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.hints import errors_for_spark
@@ -101,7 +101,7 @@ def publish(
     Raises:
         NatsError: a message could not be stored.
     """
-    options = parse_write(parse({"stream": stream}), streaming=False)
+    options = parse_write_options(parse({"stream": stream}), streaming=False)
     began = stream_info(JetStream(connection), stream)
     publisher = Publisher(connection, began, options.max_in_flight, options.ack_timeout)
     with pq.ParquetWriter(copy, SCHEMA) as file:
@@ -135,7 +135,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
     voice.begin_step("looking for PySpark and Java")
     spark_side.check_requirements()
     voice.begin_step("connecting to NATS" if servers is not None else "NATS is starting")
-    with _ended_by_signals(voice), contextlib.ExitStack() as stack:
+    with _signals_raise(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
         if servers is None:
             own = stack.enter_context(NatsServer())
@@ -186,7 +186,7 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
             rows_in, rows_out = _run_query(voice, streams, spark, messages, directory / "checkpoint")
             voice.begin_step("comparing what came back with what was sent")
             ok = True
-            for claim, differences in _claims(streams, spark, copy, orders.revenue(), rows_in, rows_out):
+            for claim, differences in _compare_claims(streams, spark, copy, orders.revenue(), rows_in, rows_out):
                 ok &= not differences
                 found = f": {'; '.join(differences)}" if differences else ""
                 voice.say(f"  {'FAILED' if differences else 'ok':<8}{claim}{found}")
@@ -244,7 +244,7 @@ def _run_query(voice: Voice, streams: Streams, spark: SparkSession, messages: in
     return rows_in, rows_out
 
 
-def _claims(
+def _compare_claims(
     streams: Streams, spark: SparkSession, copy: Path, expected: Results, rows_in: int, rows_out: int
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield each claim with the differences that contradict it, none when the claim is true."""
@@ -299,7 +299,7 @@ def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_signals(voice: Voice) -> Iterator[None]:
+def _signals_raise(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
 
     If the exception is swallowed, the next :meth:`.Voice.begin_step` or :meth:`.Voice.note_progress` raises it again.

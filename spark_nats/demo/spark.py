@@ -96,7 +96,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     # Spark would start whichever python3 is first on PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if "SPARK_HOME" not in os.environ:
-        _make_spark_home(directory / "home")
+        _make_and_set_spark_home(directory / "home")
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS, encoding="utf-8")
     settings: dict[str, bool | float | int | str | None] = {
@@ -125,7 +125,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _make_spark_home(home: Path) -> None:
+def _make_and_set_spark_home(home: Path) -> None:
     """Make a SPARK_HOME without the archive of PySpark's sources, so that processes import the installed PySpark.
 
     Spark starts a dozen Python processes. Each would compile what it imports from the archive.

@@ -51,7 +51,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
             return stream_info(js, name)
         if code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
             reason = _DEMANDED if code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
-            raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
+            raise error.with_message(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
         raise
     # Older servers silently leave out fields that they do not know.
     return _log_differences(info, config, STREAM_MADE_OTHERWISE)

@@ -13,7 +13,7 @@ from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream, store_messages
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import naming_its_kind, subjects_of
+from spark_nats.jetstream.listing import reporting_missing_kind, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ApiError, ErrCode
@@ -96,6 +96,6 @@ def create_bucket_if_missing(js: JetStream, name: str, **requested: Any) -> Stre
     return create_stream(js, {**config, "max_bytes": DEMANDED_BYTES})
 
 
-def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
+def reporting_missing_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Report a missing stream as this missing bucket, and suggest a bucket with a similar name."""
-    return naming_its_kind(js, name, key_subject("*", ">"), bucket_of, partial(BUCKET_NOT_FOUND, bucket=name))
+    return reporting_missing_kind(js, name, key_subject("*", ">"), bucket_of, partial(BUCKET_NOT_FOUND, bucket=name))

@@ -197,13 +197,13 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
             known = stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
-            raise error.with_context(f"{error}; {_listed(missing, known)}").about() from None
+            raise error.with_message(f"{error}; {_listed(missing, known)}").about() from None
         near = _nearest(missing, known, 0.8)
-        raise error.with_context(f"{error}, but {near[0]!r} does") if near else error from None
+        raise error.with_message(f"{error}, but {near[0]!r} does") if near else error from None
 
 
 @contextlib.contextmanager
-def naming_its_kind(
+def reporting_missing_kind(
     js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., ConditionText]
 ) -> Iterator[None]:
     """Report a missing stream as a missing bucket or other kind of stream, and suggest a similar name of that kind.
@@ -219,7 +219,7 @@ def naming_its_kind(
             streams = stream_names(js, subject)
         near = _nearest(name, [*filter(None, map(name_in, streams))], 0.6)
         hint = f" (there is {near[0]!r})" if near else ""
-        raise error.with_context(missing(hint=hint)) from None
+        raise error.with_message(missing(hint=hint)) from None
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:

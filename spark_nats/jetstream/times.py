@@ -106,7 +106,7 @@ def _astray(
     seen = sorted({each for some in answers for each in some if each and each.sequence in beside})
     found = [each for each in seen if is_astray(each)]
     pairs = [(a, b) for a, b in pairwise(seen) if not is_astray(a) and not is_astray(b)]
-    found += filter(None, (_find_astray_between(js, info.name, is_astray, *pair) for pair in pairs))
+    found += filter(None, (_find_astray_if_times_fall(js, info.name, is_astray, *pair) for pair in pairs))
     return max(found, key=lambda each: beside.index(each.sequence), default=None)
 
 
@@ -119,7 +119,7 @@ def _some_of(beside: range, near: int) -> Iterator[int]:
     yield from beside[-1:]
 
 
-def _find_astray_between(
+def _find_astray_if_times_fall(
     js: JetStream, stream: str, is_astray: Callable[[StoredMessage], bool], a: StoredMessage, b: StoredMessage
 ) -> StoredMessage | None:
     """Return a message that is astray between two; None where times do not fall there, or fall without any such."""

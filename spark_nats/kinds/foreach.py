@@ -15,7 +15,7 @@ from pyspark.sql.types import Row
 
 from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
-from spark_nats.kinds.queries import check_any_option_set, kind_of, parse, parse_write
+from spark_nats.kinds.queries import check_any_option_set, kind_of, parse, parse_write_options
 from spark_nats.kinds.streams.options import WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -65,7 +65,7 @@ class NatsForeachWriter:
                 raise OptionError(refused())
             if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
                 settings = parse({**texts, "deduplicate": WINDOW})
-            self._options = parse_write(settings, streaming=True)
+            self._options = parse_write_options(settings, streaming=True)
             if self._options.is_exact:
                 raise OptionError(FOREACH_IS_NOT_EXACT())
 
@@ -92,7 +92,7 @@ class NatsForeachWriter:
         """
         if self._sending is None:
             self._sending = self._start_sending(row)
-        self._sending.put(row)
+        self._sending.put_or_raise(row)
 
     def close(self, error: Exception | None) -> None:
         """End a task: wait until the stream has acknowledged its rows, unless there is an error; Spark calls this.
@@ -127,7 +127,7 @@ class _Sending:
         self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
         self._thread.start()
 
-    def put(self, row: Row) -> None:
+    def put_or_raise(self, row: Row) -> None:
         """Hand over a row, or raise the error that ended the thread."""
         self._queue_while_alive(row)
         if self._failed is not None:
@@ -160,7 +160,7 @@ class _Sending:
         nothing: pa.RecordBatch | None = None
         rows: list[Row | None] = []
         while rows[-1:] != [None]:
-            rows = self._wait_and_take()
+            rows = self._wait_and_take_rows()
             if self._given_up:
                 raise _GivenUpError
             if portion := [row for row in rows if row is not None]:
@@ -169,7 +169,7 @@ class _Sending:
             elif not rows and nothing is not None:
                 yield nothing
 
-    def _wait_and_take(self) -> list[Row | None]:
+    def _wait_and_take_rows(self) -> list[Row | None]:
         """Wait up to :data:`_QUIET` seconds for rows; return those to send together, with None after the last row."""
         rows: list[Row | None] = []
         with suppress(Empty):

@@ -153,7 +153,7 @@ _READS = ("batch reads (spark.read)", "streaming (spark.readStream)")
 _WRITES = ("batch writes (df.write)", "streaming (df.writeStream)")
 
 
-def parse_read(options: Given, streaming: bool) -> Any:
+def parse_read_options(options: Given, streaming: bool) -> Any:
     """Return the options of a read.
 
     Raises:
@@ -162,7 +162,7 @@ def parse_read(options: Given, streaming: bool) -> Any:
     return check_and_choose_operation(parse(options), False, streaming)[1]
 
 
-def parse_write(options: Given, streaming: bool) -> Any:
+def parse_write_options(options: Given, streaming: bool) -> Any:
     """Return the options of a write.
 
     Raises:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.auth import Credentials, keep_newest, read_newest
+from spark_nats.client.auth import Credentials, keep_renewed, read_newest
 from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow, leased
@@ -44,7 +44,7 @@ class Partition(InputPartition):
         """Add the servers that the driver knows to those that this process knows, and the login that it has now."""
         add_announced(options, self.announced)
         if self.login is not None:
-            keep_newest(options.credentials, self.login)
+            keep_renewed(options.credentials, self.login)
 
 
 def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
@@ -86,9 +86,9 @@ class TaskReader(Generic[Q, P]):
         if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
             partition.add_servers(self._options.connection)
             with errors_for_spark():
-                yield from self._rows(partition)  # type: ignore[arg-type]
+                yield from self._read_rows(partition)  # type: ignore[arg-type]
 
-    def _rows(self, partition: P) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: P) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class TriggerPacing:
         return ReadMinRows(self._limits.min_offsets) if self._limits.min_offsets else ReadAllAvailable()
 
     @property
-    def min_new(self) -> int:
+    def min_new_now(self) -> int:
         """The fewest new sequences or messages that make a micro-batch now; 0 when the query does not wait."""
         waits = self._since is not None and clock.monotonic() - self._since < self._limits.max_delay
         return (self._limits.min_offsets or 0) if waits else 0

@@ -73,14 +73,14 @@ def read_context(where: str) -> dict[str, str]:
         if not isinstance(value, bool if name == "tls_first" else str):
             raise ValueError(f"is {where!r}, whose field {name!r} is a {type(value).__name__}")
         try:
-            option, found_there = _read_field_as_option(name, str(value))
+            option, found_there = _read_field_or_its_file(name, str(value))
         except ValueError as error:
             raise ValueError(f"is {where!r}, whose field {name!r} {error}") from None
         found[option] = found_there
     return found
 
 
-def _read_field_as_option(field: str, value: str) -> tuple[str, str]:
+def _read_field_or_its_file(field: str, value: str) -> tuple[str, str]:
     """Return a field as an option and its value, from where the field says that it is.
 
     Raises ValueError, without the value, if that place cannot be read.

@@ -184,7 +184,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
     return value.astype(np.int64), valid
 
 
-def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positions]:
+def parse_last_eight_digits(buffer: Bytes, end: Positions) -> tuple[Positions, Positions]:
     """Parse the ASCII decimal number that ends at each position; positions are at least 8.
 
     Returns:

@@ -41,7 +41,7 @@ class ConsumerInfo:
         if self.config.get("ack_policy") == "none":
             return self.begins
         if self.after_floor == 1:
-            return (self.start or 1) if self.deliveries else self.begins
+            return (self.start_sequence or 1) if self.deliveries else self.begins
         return self.after_floor
 
     @property
@@ -51,7 +51,7 @@ class ConsumerInfo:
         return metadata if isinstance(metadata, dict) else {}
 
     @property
-    def start(self) -> int | None:
+    def start_sequence(self) -> int | None:
         """The start sequence in its configuration; None when there is none."""
         return positive_at(self.config, "opt_start_seq")
 
@@ -61,7 +61,7 @@ class ConsumerInfo:
         return positive_at(self.config, "inactive_threshold")
 
     @property
-    def has_durable_config(self) -> bool:
+    def has_our_durable_config(self) -> bool:
         """Whether its policies, deliver subject and inactive threshold are those that :func:`durable_config` makes."""
         return {name: self.config.get(name) for name in _DURABLE_BASE} == _DURABLE_BASE
 

@@ -252,7 +252,7 @@ class _Guess:
         chosen = np.flatnonzero(((words == _MSG) | (words == _HMSG)) & (buffer[line_end] == _CR))
         start, line_end, has_header = start[chosen], line_end[chosen], words[chosen] == _HMSG
 
-        total, digits = bytecolumns.trailing_decimals(buffer, line_end)
+        total, digits = bytecolumns.parse_last_eight_digits(buffer, line_end)
         end = line_end + 2 + total
         possible = (digits > 0) & (total <= max_message) & (end + 2 <= len(buffer)) & (line_end - start <= max_line)
         after = np.where(possible, end, 0)

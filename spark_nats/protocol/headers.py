@@ -118,7 +118,7 @@ def is_within_batch(block: bytes) -> bool:
     return has_id and not has_commit
 
 
-def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
+def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     """Parse a column of header blocks; an empty block gives an empty map."""
     rows = len(blocks)
     data, offsets = bytecolumns.packed(blocks)

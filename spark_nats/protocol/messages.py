@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_nats.conditions.jetstream import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, split_blocks
+from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, parse_blocks
 
 _BLOCK = 10_000  # numbers that differ only in their last four digits
 
@@ -91,7 +91,7 @@ class Messages:
         """Return the headers as one map per message, empty where a message has none."""
         if (self.header.start == self.header.end).all():
             return HeaderColumn(no_headers(len(self)), 0, bytecolumns.NO_POSITIONS)
-        return split_blocks(self.gather(self.header))
+        return parse_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> bytecolumns.Positions:
         """Return the full sizes of messages that came without payloads: bytes of subject, own headers and payload.
@@ -115,7 +115,7 @@ class Messages:
         """Return the sizes of the payloads that the server has left out, and the bytes of the lines that say so."""
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)
-        payload, digits = bytecolumns.trailing_decimals(self.buffer, np.maximum(end, 8))
+        payload, digits = bytecolumns.parse_last_eight_digits(self.buffer, np.maximum(end, 8))
         if not ((length > least) & (digits > 0)).all():
             raise ProtocolError(PAYLOADS_LEFT_OUT())
         return payload, digits + len(PAYLOAD_SIZE) + len(b": \r\n")

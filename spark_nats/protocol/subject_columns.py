@@ -110,7 +110,7 @@ def _match_shape(
     """Return a mask of the subjects of this shape whose tokens besides its wildcards, joined, are in ``keys``."""
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
-    for first, stop in shape.runs():
+    for first, stop in shape.literal_runs():
         start = dots.at_each(first - 1) + 1 if first else offsets[:-1]
         end = dots.at_each(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
         parts.append(bytecolumns.gather(data, start[matched], end[matched]))

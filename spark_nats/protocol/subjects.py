@@ -76,7 +76,7 @@ class Shape(NamedTuple):
     is_open: bool  # whether ``>`` is the last token
     stars: tuple[int, ...]  # indexes of the tokens that are ``*``
 
-    def runs(self) -> Iterator[tuple[int, int]]:
+    def literal_runs(self) -> Iterator[tuple[int, int]]:
         """Yield the index of the first token and of that after the last, for each run of literal tokens."""
         for before, star in pairwise((-1, *self.stars, self.tokens)):
             if before + 1 < star:

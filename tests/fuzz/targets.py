@@ -39,7 +39,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries, pull_event
 from spark_nats.protocol.direct_gets import direct_event, separate_stored_messages
 from spark_nats.protocol.documents import MAX_INTEGER
-from spark_nats.protocol.headers import parse_status, split_blocks
+from spark_nats.protocol.headers import parse_blocks, parse_status
 from spark_nats.protocol.users import parse_user_info
 from tests.operator_mode import Key
 from tests.unit.readers import decode
@@ -88,7 +88,7 @@ def info(data: bytes) -> None:
 def headers(data: bytes) -> None:
     """Header blocks of a batch, divided by NUL bytes."""
     blocks = data.split(b"\x00")
-    column = split_blocks(pa.array(blocks, pa.binary()))
+    column = parse_blocks(pa.array(blocks, pa.binary()))
     column.values.validate(full=True)
     expected = [headers_of(block) for block in blocks]
     assert column.values.to_pylist() == [list(headers.items()) for headers, _ in expected]

@@ -122,7 +122,7 @@ import sys
 import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
@@ -141,7 +141,7 @@ for options in ({"stream": "S", "deduplicate": "true", "controlHeaders": "true"}
     message = writer.write(iter(batches))
     writer.commit([message])
     print(message.counts.rows)
-options = parse_write({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"}, streaming=True)
+options = parse_write_options({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"}, streaming=True)
 prepare_write_and_mark_start(options, streaming=True)
 for _ in range(2):  # the second time is a replay
     print(write_partition(options, WriteTask("q", "1", 0), iter(batches)).counts.rows)

@@ -14,7 +14,7 @@ from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.protocol.headers import encode_block
 from tests.simulation.spark import ENTRIES, WRITE_ENTRIES, Application, Attempt, Batches, Died
 from tests.simulation.verdict import Chunk, Snapshot
@@ -137,7 +137,7 @@ class Program:
         """Publish rows as a plain program does."""
         spec = self.spec
         chunk, subjects = self._chunk(number)
-        options = parse_write({**spec.options, "stream": spec.stream}, streaming=False)
+        options = parse_write_options({**spec.options, "stream": spec.stream}, streaming=False)
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
@@ -175,7 +175,7 @@ class Program:
         """Store rows together or not at all."""
         spec = self.spec
         chunk, subjects = self._chunk(number)
-        options = parse_write({**spec.options, "stream": spec.stream}, streaming=False)
+        options = parse_write_options({**spec.options, "stream": spec.stream}, streaming=False)
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:

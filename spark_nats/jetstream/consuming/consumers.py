@@ -158,7 +158,7 @@ def create_ephemeral(
                 raise
             if clock.monotonic() >= deadline:
                 said = NO_PLACE_FOR_CONSUMER(stream=stream, seconds=patience, limit=limit, reason=why, err_code=code)
-                raise error.with_context(said) from None
+                raise error.with_message(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
         js.connection.receive_for(waits.next_wait())
@@ -346,7 +346,7 @@ def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> Consum
     return make()
 
 
-def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
+def may_keep_consumers(js: JetStream, info: StreamInfo) -> bool:
     """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
     older = js.connection.info.is_older_than(2, 14)
     return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
@@ -369,7 +369,7 @@ def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created:
         Whether to wait for the server, in case it refuses the deletion.
     """
     keeping = _keeping.setdefault(js.connection, _Keeping())
-    start, threshold = made.start, made.inactive_threshold
+    start, threshold = made.start_sequence, made.inactive_threshold
     if start is None or threshold is None:
         send_delete(js, key.stream, made.name)
         return True

@@ -221,7 +221,7 @@ class DurableHandle:
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
         problem = reason_not_ours(found, OWNER, self._filters)
-        if not problem and not found.has_durable_config:
+        if not problem and not found.has_our_durable_config:
             problem = "has another configuration than spark-nats gives it"
         if problem:
             raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._description, problem=problem))

@@ -74,7 +74,7 @@ class Watch:
         self._by_sid = dict(zip(self._arrived.sids, self._watched, strict=True))
         self._send_missing_pulls()
 
-    def fits(self, places: Mapping[str, int]) -> bool:
+    def can_move_to(self, places: Mapping[str, int]) -> bool:
         """Tell whether the watch can move to places in the same streams, none before its consumer or far after it."""
         return self._places.keys() == places.keys() and all(
             0 <= places[each.stream] - each.next <= MAX_BEHIND for each in self._watched
@@ -85,7 +85,7 @@ class Watch:
         return any(each.next > places.get(each.stream, each.next) for each in self._watched)
 
     def move(self, places: Mapping[str, int]) -> None:
-        """Continue from other places, for which :meth:`fits` is true.
+        """Continue from other places, for which :meth:`can_move_to` is true.
 
         Raises:
             NatsError: the connection failed.

@@ -414,7 +414,7 @@ class BatchPublisher:
 
     def _with_row_status(self, error: NatsError) -> NatsError:
         """Return the error, extended by what became of the rows."""
-        return error.with_context(f"{error}; {self._row_status_text()}")
+        return error.with_message(f"{error}; {self._row_status_text()}")
 
     def _give_up(self, why: ConditionText) -> NoReturn:
         raise PublishError(why.with_text(f"{why}; {self._row_status_text()}"))

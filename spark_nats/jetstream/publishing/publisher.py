@@ -275,7 +275,7 @@ class Publisher:
             while not self._do_or_reconnect(work):
                 pass
         except NatsError as error:
-            raise error.with_context(f"{error}; {self._ledger}") from None
+            raise error.with_message(f"{error}; {self._ledger}") from None
 
     def _do_or_reconnect(self, work: Callable[[], None]) -> bool:
         """Do the work; return whether it was done before the connection was lost, or its server shut down."""
@@ -409,7 +409,7 @@ class Publisher:
             elif decision is decide.Ask.STREAM:
                 outcome = outcome._replace(stream=self._recovery.request_state_or_error(self._js))
             elif decision is decide.Ask.SUBJECTS:
-                self._refuse_unlistened_subjects()
+                self._mark_unlistened_as_refused()
                 outcome = self._publish_state()._replace(asked=True)
             else:
                 if resolve_conflicts(self._js, self._ledger, self._recovery.request_state, self._resolve):
@@ -454,7 +454,7 @@ class Publisher:
             if self._on_stored is not None:
                 self._on_stored()
 
-    def _refuse_unlistened_subjects(self) -> None:
+    def _mark_unlistened_as_refused(self) -> None:
         """Find out which messages are not stored because the stream does not listen on their subjects.
 
         Where the stream listens, another responder's answer means nothing: the stream's answer may still come.

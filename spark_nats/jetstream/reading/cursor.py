@@ -137,7 +137,7 @@ class Cursor:
         first = self.first if self.first is not None and self.first < self.delivered else None
         return replace(self, received=self.delivered, first=first, gaps=self.gaps.before(self.delivered))
 
-    def judged(self) -> Cursor:
+    def without_gaps(self) -> Cursor:
         """Return the cursor when the reasons of all gaps were judged."""
         return replace(self, gaps=NO_GAPS)
 

@@ -70,7 +70,7 @@ class PullRequests:
         """How many messages the open requests may still bring."""
         return sum(request.messages for request in self._open)
 
-    def add(self, messages: int, max_bytes: int | None) -> None:
+    def note_sent(self, messages: int, max_bytes: int | None) -> None:
         """Note a sent request; ``max_bytes`` is None where it is bounded in messages only."""
         self._open.append(_Request(messages, math.inf if max_bytes is None else max_bytes))
 
@@ -179,7 +179,7 @@ class PullConsumer:
         """Send a pull request (ADR-13) that lives for ``expires`` seconds."""
         body = deliveries.encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
         self._js.connection.publish(self._subject, body, self._inbox.subject)
-        self._requests.add(messages, self._max_bytes)
+        self._requests.note_sent(messages, self._max_bytes)
         self._asked = clock.monotonic()
 
     def receive(self) -> Chunk | None:

@@ -257,7 +257,7 @@ class RangeReader:
             if self._placement.by_server:
                 matching = made.pending / max(1, info.count_sequences_from(cursor.received))
                 self._placement.pin_if_most_match(matching, info.average_size)
-            if self._keeps_consumer and consumers.may_be_kept(js, info):
+            if self._keeps_consumer and consumers.may_keep_consumers(js, info):
                 consumer.keep = lambda asked: consumers.keep_or_delete(js, key, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
@@ -326,7 +326,7 @@ class RangeReader:
         info = said or stream_info(js, stream)
         self.created = self.created or info.created
         end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
-        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._is_another(js, info):
+        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._is_another_else_note_created(js, info):
             self._view.require_loss_before(js, end, info, stream)
             self._lost_from = min(self._lost_from, info.last_sequence + 1)
         elif last is None or info.last_sequence >= last.sequence:
@@ -343,11 +343,11 @@ class RangeReader:
     ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._refresh_and_cut(js, cursor, said)
-        if self._is_another(js, info):
+        if self._is_another_else_note_created(js, info):
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
-    def _is_another(self, js: JetStream, info: StreamInfo) -> bool:
+    def _is_another_else_note_created(self, js: JetStream, info: StreamInfo) -> bool:
         """Tell whether the stream is another one than was planned, or has been read up to now."""
         if self.created is None or info.created == self.created:
             return False
@@ -411,7 +411,7 @@ class RangeReader:
         ``info`` must be requested after the gaps were found.
         """
         self._judged_at = clock.monotonic()
-        if self._is_another(js, info):
+        if self._is_another_else_note_created(js, info):
             raise Restart(_RECREATED)
         stream = self._range.stream
         head, lost = judge_gaps(cursor, info.first_sequence, self._range.removed)
@@ -420,7 +420,7 @@ class RangeReader:
         if len(lost):
             said = conditions.REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost)
             cursor = cursor.lose(said)
-        return cursor.judged()
+        return cursor.without_gaps()
 
     def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
@@ -442,7 +442,7 @@ class RangeReader:
             met = judge_by_message(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._refresh_and_cut(js, cursor)  # which may report the end as lost
-                if self._is_another(js, info):
+                if self._is_another_else_note_created(js, info):
                     raise Restart(_RECREATED)
                 end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:

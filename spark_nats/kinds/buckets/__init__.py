@@ -18,8 +18,8 @@ BUCKETS = Kind(
     columns=lambda given: ("an entry of a KV bucket", BUCKET_SCHEMA),
     read=Operation(MomentReadOptions, "buckets.as_of:reader"),
     read_stream=Operation(BucketChangesOptions, "buckets.read:stream_reader"),
-    write=Operation(BucketWriteOptions, "streams.write.writers:writer"),
-    write_stream=Operation(BucketWriteOptions, "streams.write.writers:stream_writer"),
+    write=Operation(BucketWriteOptions, "streams.write.writers:prepare_and_make_writer"),
+    write_stream=Operation(BucketWriteOptions, "streams.write.writers:prepare_and_make_stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_BUCKET(option=option),
     unsuited=lambda option, writing: OPTION_NOT_FOR_BUCKETS(option=option),
 )

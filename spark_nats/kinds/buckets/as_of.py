@@ -57,7 +57,7 @@ from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries, require_same_stream
-from spark_nats.kinds.buckets.key_columns import are_last, may_replace_all, operations_of
+from spark_nats.kinds.buckets.key_columns import are_last, may_remove_earlier_entries, operations_of
 from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
 from spark_nats.kinds.task import leased_jetstream
 from spark_nats.options.data_loss import raise_or_log_loss
@@ -113,7 +113,7 @@ class NatsMomentReader(NatsBucketReader):
 
     _options: MomentReadOptions
 
-    def _parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
+    def _plan_parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Return one partition for each filter of keys; one for the latest moment, none if there was no revision."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
@@ -139,7 +139,7 @@ class NatsMomentReader(NatsBucketReader):
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
         return revision
 
-    def _rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         options = self._options
         with closing(SnapshotBuffer(self._schema, options.bucket, options.ignore_deletes)) as held:
             with leased_jetstream(options, f"reading bucket {options.bucket}") as lease:
@@ -255,16 +255,16 @@ class LatestReader:
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if self._reached < 0:
-            self._reached = self._request_state(js).last_sequence
+            self._reached = self._request_and_note_state(js).last_sequence
         if self._whole is not None:
             yield from self._whole.read(js)
             self._whole = None
         later = 0.0
         while self.revision is None:
             if self._part is not None:
-                yield from self._read_part(js, self._part)
+                yield from self._read_part_and_note_moment(js, self._part)
                 continue
-            info = self._request_state(js, later)
+            info = self._request_and_note_state(js, later)
             last, later = info.last_sequence, 0.0
             if last == self._reached:
                 self.revision = last
@@ -276,20 +276,20 @@ class LatestReader:
             if last < self._reached:  # from a leader that was stopped for some time and lags
                 later = MOMENT
             elif few and info.allows_direct_gets and may_be_available(js, self._what.stream):
-                yield from self._read_one_get(js, last)
+                yield from self._try_one_direct_get(js, last)
             else:
-                self._part, self._found = self._range(last), 0
+                self._part, self._found = self._reader_of_part(last), 0
 
-    def _request_state(self, js: JetStream, later: float = 0.0) -> StreamInfo:
+    def _request_and_note_state(self, js: JetStream, later: float = 0.0) -> StreamInfo:
         (info,) = ask(js, [StateOf(self._what.stream)], later)
         self._what = replace(self._what, end=require_same_stream(js, self._what.end, info))
         return info
 
-    def _range(self, last: int) -> RangeReader:
+    def _reader_of_part(self, last: int) -> RangeReader:
         # Without filters, because it must be known whether each sequence exists.
         return _reader_of(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
 
-    def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
+    def _read_part_and_note_moment(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Continue to read a part that ends with the last sequence that the stream had when the part was planned."""
         for delivered in part.read(js):
             self._found += len(delivered.messages)
@@ -299,7 +299,7 @@ class LatestReader:
             self.revision = last
         self._part, self._reached = None, last
 
-    def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
+    def _try_one_direct_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
         """Read a part by one direct get; it may go beyond ``last``, the stream's last sequence before the get."""
         gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
@@ -311,7 +311,7 @@ class LatestReader:
                     cursor = cursor.receive_until(chunk.last + 1)
                     yield from self._note_batch_and_filter(chunk.delivered)
         except Restart:
-            self._part, self._found = self._range(last), 0
+            self._part, self._found = self._reader_of_part(last), 0
             return
         finally:
             gets.close()
@@ -389,15 +389,15 @@ class RevisionReader:
             return  # nothing up to the revision was ever removed
         history = int(info.config.get("max_msgs_per_subject", -1))
         if history != 1:
-            self._note_counts(js)  # also before the reads below: a purge during them may empty a full history
+            self._request_counts(js)  # also before the reads below: a purge during them may empty a full history
             self._note_whether_oldest_replaces(js, info.last_sequence)
             if info.last_sequence > self._begins_at:
-                self._note_written(js)
-        self._note_counts(js)
+                self._read_keys_written_meanwhile(js)
+        self._request_counts(js)
         if self._has_unnamed:
             self._note_later_non_utf8(js)
         unknown = self._doubtful_non_utf8(history)
-        self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
+        self.doubtful = frozenset(subject.encode() for subject in self._ask_doubtful(js, history)).union(unknown)
         losses, bucket, revision = [], self._what.bucket, self.revision
         if self._last < revision and not self._what.keys:
             losses.append(conditions.REVISION_NOT_KEPT(bucket=bucket, revision=revision))
@@ -409,7 +409,7 @@ class RevisionReader:
             losses.append(conditions.ENTRIES_EXPIRED(bucket=bucket, revision=revision))
         self.losses = tuple(losses)
 
-    def _note_counts(self, js: JetStream) -> None:
+    def _request_counts(self, js: JetStream) -> None:
         """Note the number of entries of each key that was not read, the largest of all calls."""
         for pattern in self._what.filters or (key_filter(">"),):
             counts = subjects_of(js, self._what.stream, pattern)
@@ -427,33 +427,33 @@ class RevisionReader:
             subjects = delivered.subjects
             unread = ~self._were_read(subjects) & ~_may_be_non_utf8(subjects)
             if unread.any():
-                replacing = may_replace_all(delivered.messages)[unread]
+                replacing = may_remove_earlier_entries(delivered.messages)[unread]
                 for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
                     self._oldest.setdefault(subject, bool(replaces))
 
-    def _note_written(self, js: JetStream) -> None:
+    def _read_keys_written_meanwhile(self, js: JetStream) -> None:
         """Note the keys that were read and written meanwhile; all other keys that were read have lost nothing."""
-        self._meanwhile = self._meanwhile or self._all_after(self._begins_at)
+        self._meanwhile = self._meanwhile or self._header_reader_after(self._begins_at)
         for delivered in self._meanwhile.read(js):
             subjects = _certainly_utf8(pc.unique(delivered.subjects))
             self._written.update(_texts(subjects.filter(booleans(self._were_read(subjects)))))
 
     def _note_later_non_utf8(self, js: JetStream) -> None:
         """For each key that no request can name, note the entries after the revision."""
-        self._after = self._after or self._all_after(self.revision)
+        self._after = self._after or self._header_reader_after(self.revision)
         for delivered in self._after.read(js):
             unnamed = _may_be_non_utf8(delivered.subjects)
             if not unnamed.any():
                 continue
             chosen = delivered.take(unnamed)
             sequences = chosen.deliveries.stream_sequences().tolist()
-            replacing = may_replace_all(chosen.messages).tolist()
+            replacing = may_remove_earlier_entries(chosen.messages).tolist()
             for subject, sequence, replaces in zip(chosen.subjects.to_pylist(), sequences, replacing, strict=True):
                 last, found, replaced = self._unnamed.get(subject, (0, 0, False))
                 if sequence > last:  # else it is read again, after a direct get that broke off
                     self._unnamed[subject] = (sequence, found + 1, replaced or replaces)
 
-    def _all_after(self, revision: int) -> LatestReader:
+    def _header_reader_after(self, revision: int) -> LatestReader:
         return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
 
     def _doubtful_non_utf8(self, history: int) -> Iterator[bytes]:
@@ -468,7 +468,7 @@ class RevisionReader:
             if not unchanged and may_have_lost(revisions, replaces, history):
                 yield subject
 
-    def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
+    def _ask_doubtful(self, js: JetStream, history: int) -> Iterator[str]:
         """Yield the subjects of keys whose values at the revision are unknown."""
         for subject, count in self._counts.items():
             if may_have_lost(count, self._oldest.get(subject, False), history):

@@ -42,7 +42,7 @@ class Conflicts:
         # With an API prefix, a key is published on another subject than it is stored on.
         self._published = key_subject(bucket, "", api_prefix)
 
-    def resolve(self, js: JetStream, conflict: Conflict) -> Resolution:
+    def resolve_or_raise(self, js: JetStream, conflict: Conflict) -> Resolution:
         """Decide about one row.
 
         Raises:

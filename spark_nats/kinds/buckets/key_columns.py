@@ -55,11 +55,11 @@ def operations_of(messages: Messages) -> Operations:
     codes = np.zeros(len(messages), np.int32)
     if (has_header := messages.header.end > messages.header.start).any():
         chosen = messages.take(has_header)
-        codes[has_header] = _codes(chosen.gather(chosen.header))
+        codes[has_header] = _operation_codes(chosen.gather(chosen.header))
     return Operations(_NAMES.take(bytecolumns.integers(codes)), codes != _PUT)
 
 
-def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
+def _operation_codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
     said, reason = first_header_values(blocks, OPERATION), first_header_values(blocks, MARKER_REASON)
     unsaid = ~bytecolumns.flags_of(said.is_valid())
     deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
@@ -69,10 +69,10 @@ def _codes(blocks: pa.BinaryArray) -> bytecolumns.Positions:
 
 def is_deletion(header: bytes) -> bool:
     """Return whether the message of a header block deletes its key."""
-    return bool(_codes(bytecolumns.byte_strings([header]))[0] != _PUT)
+    return bool(_operation_codes(bytecolumns.byte_strings([header]))[0] != _PUT)
 
 
-def may_replace_all(messages: Messages) -> bytecolumns.Mask:
+def may_remove_earlier_entries(messages: Messages) -> bytecolumns.Mask:
     """Return a mask of the messages that may have replaced all entries of their keys: deletions and rollups."""
     rolls_up = first_header_values(messages.gather(messages.header), ROLLUP).is_valid()
     return operations_of(messages).deletions | bytecolumns.flags_of(rolls_up)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
@@ -72,7 +72,8 @@ def stream_reader(options: BucketScan, schema: StructType) -> NatsStreamReader:
     """Return the reader of a bucket's changes."""
     bucket = options.bucket
     rows = partial(EntryBuilder, bucket=bucket, ignore_deletes=options.ignore_deletes)
-    traits = Traits(rows, replaces=True, naming=partial(naming_bucket, name=bucket), words=f"bucket {bucket!r}")
+    naming = partial(reporting_missing_bucket, name=bucket)
+    traits = Traits(rows, replaces=True, naming=naming, words=f"bucket {bucket!r}")
     return NatsStreamReader(options, schema, traits)
 
 
@@ -82,17 +83,17 @@ class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
     def _plan(self, js: JetStream) -> list[KeysPartition]:
         """Plan the read; first create the bucket if it does not exist and the options request that."""
         options = self._options
-        with naming_bucket(js, options.bucket):
+        with reporting_missing_bucket(js, options.bucket):
             config = options.requested_config
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
-            return self._parts(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
+            return self._plan_parts(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
 
-    def _parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
+    def _plan_parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Return one partition for each filter of keys."""
         return [KeysPartition(part) for part in every.parts]
 
-    def _rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         """Read the entries, not all keys at one moment."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)

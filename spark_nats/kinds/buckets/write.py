@@ -45,9 +45,9 @@ def sink_of(options: BucketStreamWrite) -> Sink:
     convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
     return Sink(
         columns=replace(ENTRIES, target=bucket, convert=convert),
-        naming=partial(_naming, bucket),
+        naming=partial(_reporting_missing_bucket, bucket),
         no_lifetimes=NO_LIFETIMES_OF_KEYS(bucket=bucket),
-        conflicts=partial(_conflicts, bucket, options.api_prefix, options.on_conflict == SKIP),
+        conflicts=partial(_conflict_resolver, bucket, options.api_prefix, options.on_conflict == SKIP),
         skipped=partial(CONFLICTS_SKIPPED, bucket=bucket),
     )
 
@@ -58,13 +58,13 @@ def _messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: R
     return check_and_convert_entries(prefix, columns, rows, refuse)
 
 
-def _naming(bucket: str, js: JetStream) -> AbstractContextManager[None]:
-    from spark_nats.jetstream.keyvalue import naming_bucket
+def _reporting_missing_bucket(bucket: str, js: JetStream) -> AbstractContextManager[None]:
+    from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 
-    return naming_bucket(js, bucket)
+    return reporting_missing_bucket(js, bucket)
 
 
-def _conflicts(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> ConflictResolver:
+def _conflict_resolver(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> ConflictResolver:
     from spark_nats.kinds.buckets.conflicts import Conflicts
 
-    return Conflicts(bucket, api_prefix, skips, sets_aside).resolve
+    return Conflicts(bucket, api_prefix, skips, sets_aside).resolve_or_raise

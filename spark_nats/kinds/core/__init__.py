@@ -19,8 +19,8 @@ CORE = Kind(
     columns=STREAMS.columns,
     read=Operation(CoreReadOptions, "core.read:NatsCoreReader"),
     read_stream=Operation(CoreReadOptions, "core.read:NatsCoreStreamReader"),
-    write=Operation(CoreWriteOptions, "streams.write.writers:writer"),
-    write_stream=Operation(CoreWriteOptions, "streams.write.writers:stream_writer"),
+    write=Operation(CoreWriteOptions, "streams.write.writers:prepare_and_make_writer"),
+    write_stream=Operation(CoreWriteOptions, "streams.write.writers:prepare_and_make_stream_writer"),
     needed=STREAMS.unsuited,
     unsuited=STREAMS.needed,
 )

@@ -130,7 +130,7 @@ class Backlog:
             self.end += piece.messages
             self._waiting += piece.size
 
-    def take(self, start: int, end: int) -> list[Piece]:
+    def get_and_mark_taken(self, start: int, end: int) -> list[Piece]:
         """Return messages ``start`` to ``end`` (exclusive), and count them as taken; they stay until their release."""
         with self._lock:
             self._split(start)
@@ -157,7 +157,7 @@ class Backlog:
             return max(end, start + 1)
 
     def release(self, before: int) -> None:
-        """Forget the messages before a number that was an end for :meth:`take`."""
+        """Forget the messages before a number that was an end for :meth:`get_and_mark_taken`."""
         with self._lock:
             count = bisect_left(self._starts, before)
             del self._pieces[:count], self._starts[:count]

@@ -77,7 +77,7 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
         shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
         return with_servers([CorePartition(queue, share) for share in shares], self._options.connection)
 
-    def _rows(self, partition: CorePartition) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: CorePartition) -> Iterator[pa.RecordBatch]:
         rows = RowBuilder(self._schema)
         left = partition.messages
         for messages in self._listen(partition):
@@ -231,7 +231,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = min(end, self._target)
         if not isinstance(limit, ReadAllAvailable):
-            if self._target is None and not backlog.is_half_full and end - begin < self._pace.min_new:
+            if self._target is None and not backlog.is_half_full and end - begin < self._pace.min_new_now:
                 return start
             end = self._end_within_limits(backlog, begin, end)
         if end <= begin:
@@ -240,7 +240,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (kept := self._find_spooled_end_after(at, look=True)) is not None:
             return self._note_planned_end(at.epoch, kept)
         if self._spool:
-            self._spool.write(self._epoch, end, backlog.take(begin, end))
+            self._spool.write(self._epoch, end, backlog.get_and_mark_taken(begin, end))
         return self._note_planned_end(self._epoch, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -260,7 +260,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._number_and_note_epoch(first)
         self._noted = last
         if last.epoch == self._epoch:
-            pieces = backlog.take(begin, last.messages)
+            pieces = backlog.get_and_mark_taken(begin, last.messages)
         elif first == last:
             pieces = []
         else:
@@ -293,7 +293,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Unsubscribe, receive what is in flight, close the connections, and keep or count what nobody has read."""
         for receiver in self._receivers:
-            receiver.unsubscribe_and_wait()
+            receiver.unsubscribe_drain_and_close()
         if self._backlog is None:
             return
         self._take_and_log_losses(self._backlog)
@@ -323,7 +323,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = first = last if at.epoch == self._epoch else 0
         while begin < backlog.end:
             end = self._end_within_limits(backlog, begin, backlog.end)
-            spool.write(at.epoch, last + end - first, backlog.take(begin, end))
+            spool.write(at.epoch, last + end - first, backlog.get_and_mark_taken(begin, end))
             begin = end
 
     @property

@@ -65,7 +65,7 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def unsubscribe_and_wait(self) -> None:
+    def unsubscribe_drain_and_close(self) -> None:
         """Unsubscribe, receive what is still in flight, and close the connection; wait up to ten seconds for that."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT)
@@ -91,13 +91,13 @@ class Receiver:
                 except PermissionsError:
                     raise
                 except NatsError as error:
-                    self._keep_pending()
+                    self._add_pending_to_backlog()
                     self._reconnect_or_stop(error)
             self._unsubscribe_and_keep()
         except BaseException as error:
             self._failure = error
         finally:
-            self._keep_pending()
+            self._add_pending_to_backlog()
             self._connection.close()
 
     def _unsubscribe_and_keep(self) -> None:
@@ -108,7 +108,7 @@ class Receiver:
     def _add_to_backlog(self, messages: Messages) -> None:
         self._backlog.add_or_drop(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
 
-    def _keep_pending(self) -> None:
+    def _add_pending_to_backlog(self) -> None:
         for messages in iter(self._subscription.pop, None):
             self._add_to_backlog(messages)
 
@@ -122,7 +122,7 @@ class Receiver:
             return
         since = clock.time()
         self._unsubscribe_and_keep()
-        self._keep_pending()
+        self._add_pending_to_backlog()
         self._connection.close()
         self._connection = connection
         self._subscription = self._subscribe()

@@ -21,8 +21,8 @@ OBJECTS = Kind(
     default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is large and only read on request
     read=Operation(ObjectReadOptions, "objects.read:NatsObjectReader"),
     read_stream=Operation(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
-    write=Operation(ObjectWriteOptions, "streams.write.writers:writer"),
-    write_stream=Operation(ObjectWriteOptions, "streams.write.writers:stream_writer"),
+    write=Operation(ObjectWriteOptions, "streams.write.writers:prepare_and_make_writer"),
+    write_stream=Operation(ObjectWriteOptions, "streams.write.writers:prepare_and_make_stream_writer"),
     needed=lambda option, writing: conditions.OPTION_NEEDS_OBJECT_STORE(option=option),
     unsuited=lambda option, writing: conditions.OPTION_NOT_FOR_OBJECTS(option=option),
     not_by_foreach=conditions.FOREACH_WRITES_NO_OBJECTS,

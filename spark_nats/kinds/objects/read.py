@@ -17,7 +17,7 @@ from spark_nats.kinds.objects import store
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
 from spark_nats.kinds.objects.options import ObjectReadOptions, ObjectScan
 from spark_nats.kinds.objects.store import StoredObject
-from spark_nats.kinds.objects.wire import name_of
+from spark_nats.kinds.objects.wire import object_name_of
 from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
@@ -60,14 +60,16 @@ class _Contents:
         self._schema = schema
 
     def read_row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
-        """Return an object with what :func:`.store.read_content` returns, or without content if the schema has none."""
+        """Return an object, with what :func:`.store.read_with_content` returns if the schema has the content."""
         if "content" not in self._schema.names:
             return found, None
         return lease.ask_with_retries(
-            lambda js: store.read_content(js, found, self._check, self._raise_or_log_loss, lease.retries, this_version)
+            lambda js: store.read_with_content(
+                js, found, self._check_size, self._raise_or_log, lease.retries, this_version
+            )
         )
 
-    def batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, rows: Callable[[JetStreamLease], Iterable[Row | None]]) -> Iterator[pa.RecordBatch]:
         """Yield in batches the rows that ``rows`` reads over a lease; None is no row and is left out.
 
         The row that reaches :data:`BATCH_BYTES` is the last of its batch.
@@ -85,12 +87,12 @@ class _Contents:
             if some:
                 yield pa.RecordBatch.from_pylist(some, schema)
 
-    def _check(self, found: StoredObject) -> None:
+    def _check_size(self, found: StoredObject) -> None:
         info, most = found.info, self._options.max_object_bytes
         if info.size > most:
             raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
 
-    def _raise_or_log_loss(self, what: ConditionText) -> None:
+    def _raise_or_log(self, what: ConditionText) -> None:
         raise_or_log_loss(what, self._options.fail_on_data_loss, "null as its content")
 
 
@@ -102,21 +104,21 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
         options = self._options
         subjects = store.list_description_subjects(js, options.store)
         if options.pattern is not None:
-            subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
+            subjects = [subject for subject in subjects if options.pattern.fullmatch(object_name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))
         return [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)]
 
-    def _rows(self, partition: ObjectsPartition) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: ObjectsPartition) -> Iterator[pa.RecordBatch]:
         contents, subjects = _Contents(self._options, self._schema), partition.subjects
 
         def rows(lease: JetStreamLease) -> Iterator[Row | None]:
             for i in range(0, len(subjects), OBJECTS_AT_ONCE):
                 some = subjects[i : i + OBJECTS_AT_ONCE]
-                describe = partial(store.describe_objects, store=self._options.store, subjects=some)
+                describe = partial(store.request_existing_objects, store=self._options.store, subjects=some)
                 for each in lease.ask_with_retries(describe):
                     yield contents.read_row(each, lease, this_version=False)
 
-        return contents.batches(rows)
+        return contents.read_batches(rows)
 
 
 class NatsObjectStreamReader(NatsStreamReader):
@@ -124,23 +126,23 @@ class NatsObjectStreamReader(NatsStreamReader):
 
     def __init__(self, options: ObjectScan, schema: StructType) -> None:
         objects = options.objects
-        traits = Traits(replaces=True, naming=partial(store.naming_store, name=objects.store))
+        traits = Traits(replaces=True, naming=partial(store.reporting_missing_store, name=objects.store))
         super().__init__(options, _MESSAGES, traits)
         self._objects = objects
         self._contents = _Contents(objects, schema)
 
-    def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read first the descriptions of objects, then their content."""
         contents = self._contents
-        found = [each for batch in super()._rows(partition) for each in self._described(batch)]
-        yield from contents.batches(lambda lease: (contents.read_row(each, lease, this_version=True) for each in found))
+        wanted = [each for batch in super()._read_rows(partition) for each in self._parse_wanted(batch)]
+        yield from contents.read_batches(lambda lease: (contents.read_row(each, lease, True) for each in wanted))
 
-    def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
+    def _parse_wanted(self, batch: pa.RecordBatch) -> list[StoredObject]:
         name, wanted = self._objects.store, self._objects.pattern
         return [
             store.parse_stored_object(name, row["subject"], row["payload"], row["timestamp"] * 1000, row["sequence"])
             for row in batch.to_pylist()
-            if wanted is None or wanted.fullmatch(name_of(row["subject"]))
+            if wanted is None or wanted.fullmatch(object_name_of(row["subject"]))
         ]
 
 

@@ -27,7 +27,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, store_messages
-from spark_nats.jetstream.listing import naming_its_kind, subjects_of, warn_of_non_utf8
+from spark_nats.jetstream.listing import reporting_missing_kind, subjects_of, warn_of_non_utf8
 from spark_nats.jetstream.messages import Asked, MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
@@ -70,13 +70,13 @@ def list_description_subjects(js: JetStream, store: str) -> list[str]:
         NatsError: the request failed.
     """
     stream = wire.stream_of_store(store)
-    with naming_store(js, store):
+    with reporting_missing_store(js, store):
         subjects = list(subjects_of(js, stream, wire.descriptions_filter(store)))
     warn_of_non_utf8(stream, subjects, "objects that are described on them are left out")
     return subjects
 
 
-def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:
+def request_existing_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:
     """Return the objects that are described on some subjects, without deleted or missing ones, in one round trip.
 
     Raises:
@@ -84,7 +84,7 @@ def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list
         StreamNotFoundError: there is no such store.
         NatsError: the request failed.
     """
-    with naming_store(js, store):
+    with reporting_missing_store(js, store):
         found = ask(js, [MessageAt(wire.stream_of_store(store), None, subject) for subject in subjects])
     described = [
         parse_stored_object(store, subject, message.payload, message.time, message.sequence)
@@ -103,11 +103,11 @@ def parse_stored_object(store: str, subject: str, payload: bytes, time: int, seq
     try:
         return StoredObject(store, subject, wire.parse_description(payload), time, sequence)
     except ValueError as error:
-        said = conditions.OBJECT_NOT_DESCRIBED(name=wire.name_of(subject), store=store, reason=error)
+        said = conditions.OBJECT_NOT_DESCRIBED(name=wire.object_name_of(subject), store=store, reason=error)
         raise ProtocolError(said) from None
 
 
-def read_content(
+def read_with_content(
     js: JetStream,
     found: StoredObject,
     check: Callable[[StoredObject], None],
@@ -167,7 +167,7 @@ def read_content(
 
 def _request_object(js: JetStream, found: StoredObject) -> StoredObject | None:
     """Return the object as it is described now; None when it is deleted or missing."""
-    return next(iter(describe_objects(js, found.store, [found.subject])), None)
+    return next(iter(request_existing_objects(js, found.store, [found.subject])), None)
 
 
 def _follow_links(js: JetStream, found: StoredObject) -> StoredObject | str:
@@ -179,7 +179,7 @@ def _follow_links(js: JetStream, found: StoredObject) -> StoredObject | str:
         if name is None:
             return ""
         try:
-            after = describe_objects(js, store, [wire.description_subject(store, name)])
+            after = request_existing_objects(js, store, [wire.description_subject(store, name)])
         except (StreamNotFoundError, ValueError) as error:
             return str(error)
         if not after:
@@ -209,10 +209,10 @@ def _read_content_or_problem(js: JetStream, found: StoredObject, retries: Retrie
     return content
 
 
-def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
+def reporting_missing_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Report a missing stream as this missing store, and suggest an object store with a similar name."""
     missing = partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
-    return naming_its_kind(js, name, wire.descriptions_filter("*"), store_of, missing)
+    return reporting_missing_kind(js, name, wire.descriptions_filter("*"), store_of, missing)
 
 
 CHUNKS_AT_ONCE = 16
@@ -271,8 +271,8 @@ class Putting:
         subject = wire.chunk_subject(self._store, nuid)
         try:
             for i in range(0, len(chunks), CHUNKS_AT_ONCE):
-                self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
-            self._publish(js, [(wire.description_subject(self._store, self._info.name), description, rollup)])
+                self._publish_and_wait(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
+            self._publish_and_wait(js, [(wire.description_subject(self._store, self._info.name), description, rollup)])
         except PublishError:
             with contextlib.suppress(NatsError):
                 self._purge_chunks(js, {nuid})
@@ -288,7 +288,7 @@ class Putting:
 
     def _request_former_and_state(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the stored description that this one is to replace, if there is one, and note its chunks."""
-        with naming_store(js, self._store):
+        with reporting_missing_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)
             questions: list[Asked[Any]] = [MessageAt(self._stream, None, subject), StateOf(self._stream)]
             message, self._state = ask(js, questions)
@@ -300,7 +300,7 @@ class Putting:
             self._stale.add(former.nuid)
         return former
 
-    def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
+    def _publish_and_wait(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
         nobody = partial(conditions.OBJECT_STORE_UNAVAILABLE, store=self._store)
         if isinstance(refused := store_messages(js, self._stream, messages, nobody, self._state.domain), ApiError):

@@ -54,7 +54,7 @@ def chunk_subject(bucket: str, nuid: str) -> str:
     return f"{_SUBJECTS}.{bucket}.C.{nuid}"
 
 
-def name_of(subject: str) -> str:
+def object_name_of(subject: str) -> str:
     """Return the name of the object that is described on a subject; the subject itself when it has no name."""
     token = subject.rpartition(".")[2]
     try:

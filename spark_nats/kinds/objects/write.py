@@ -52,12 +52,15 @@ def create_or_check_store(options: ObjectWriteOptions) -> None:
     from spark_nats.jetstream.api import JetStream
     from spark_nats.jetstream.creating import create_stream
     from spark_nats.jetstream.views import stream_info
-    from spark_nats.kinds.objects.store import naming_store
-    from spark_nats.kinds.streams.write.checks import refuse_mirror
+    from spark_nats.kinds.objects.store import reporting_missing_store
+    from spark_nats.kinds.streams.write.checks import check_no_mirror
 
     store, config = options.store, options.requested_config
-    with borrow(options.connection) as connection, naming_store(js := JetStream(connection, options.api_prefix), store):
-        refuse_mirror(create_stream(js, config) if config else stream_info(js, stream_of_store(store)))
+    with (
+        borrow(options.connection) as connection,
+        reporting_missing_store(js := JetStream(connection, options.api_prefix), store),
+    ):
+        check_no_mirror(create_stream(js, config) if config else stream_info(js, stream_of_store(store)))
 
 
 def write_objects(

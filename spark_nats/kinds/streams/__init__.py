@@ -13,8 +13,8 @@ STREAMS = Kind(
     columns=lambda given: ("a message", SCHEMA),
     read=Operation(ReadOptions, "streams.read.readers:NatsReader"),
     read_stream=Operation(ShownReadOptions, "streams.progress:stream_reader"),
-    write=Operation(WriteOptions, "streams.write.writers:writer"),
-    write_stream=Operation(WriteOptions, "streams.write.writers:stream_writer"),
+    write=Operation(WriteOptions, "streams.write.writers:prepare_and_make_writer"),
+    write_stream=Operation(WriteOptions, "streams.write.writers:prepare_and_make_stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_STREAM(
         option=option, otherwise="rows go to core NATS" if writing else "the subjects of core NATS are read"
     ),

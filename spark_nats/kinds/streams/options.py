@@ -67,7 +67,7 @@ class StreamsNamed(Group, section=WHAT):
         name="createStream",
     )
 
-    def requested_config(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
+    def _config_with(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
         """Return the configuration with which to create a missing stream.
 
         Args:
@@ -166,16 +166,16 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         return None if self.streaming else self.ending_timestamp or self.ending_offsets
 
     @property
-    def create_stream(self) -> dict[str, Any] | None:
+    def requested_config(self) -> dict[str, Any] | None:
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
-        return self.requested_config(self.filters)
+        return self._config_with(self.filters)
 
     def check_and_convert(self, given: Collection[str]) -> Self:
         """Return the checked options; a query that consumes begins at the earliest message by default."""
         self.check_triggers()
         if self.pattern and self.create:
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
-        self.requested_config(self.filters)  # raises if this contradicts other options
+        self._config_with(self.filters)  # raises if this contradicts other options
         if self.pattern and self.consume:
             raise OptionError(conditions.PATTERN_CANNOT_CONSUME())
         for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
@@ -300,9 +300,9 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         return self.deduplicate == EXACT
 
     @property
-    def create_stream(self) -> dict[str, Any] | None:
+    def requested_config(self) -> dict[str, Any] | None:
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
-        return self.requested_config((self.subject,) if self.subject else ())
+        return self._config_with((self.subject,) if self.subject else ())
 
     def check_and_convert(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
@@ -310,6 +310,6 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
         if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
-        self.requested_config((self.subject,) if self.subject else ())  # raises if this contradicts other options
+        self._config_with((self.subject,) if self.subject else ())  # raises if this contradicts other options
         super().check_and_convert(given)
         return replace(self, needs_window=self.deduplicate == WINDOW and (self.streaming or "deduplicate" in given))

@@ -48,7 +48,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
         """Request the list of streams."""
         return [TablePartition(list_and_check_streams(js, self._options.streams, self._options.pattern))]
 
-    def _rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         with leased_jetstream(self._options, f"reading the table of {self._options.table}") as lease:
             for answer in self._request_rows(lease, partition.streams):

@@ -36,7 +36,7 @@ def test_a_core_query_listens_again_at_once_when_its_user_has_expired(
         wait_for_subscriptions(server, "a")
         client.publish("a", b"after")
         wait_until(lambda: backlog.end == 2)
-        receiver.unsubscribe_and_wait()
+        receiver.unsubscribe_drain_and_close()
         receiver.check()
     assert "has ended the login: User Authentication Expired" in caplog.text
     (missed,) = backlog.take_losses("a")
@@ -74,5 +74,5 @@ def test_a_user_that_expires_and_is_refused_then_ends_the_receiver(server_factor
             return ""
 
         assert "refused the credentials: Authorization Violation" in wait_until(refusal)
-        receiver.unsubscribe_and_wait()
+        receiver.unsubscribe_drain_and_close()
     assert sum(1 for _ in range(3) if next(lifetimes) is None) == 3

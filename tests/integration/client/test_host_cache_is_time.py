@@ -13,7 +13,7 @@ import pytest
 
 from spark_nats.client import host_cache
 from spark_nats.errors import NatsError
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.read import row_warnings
 from spark_nats.kinds.streams.write import metrics_channel
@@ -41,7 +41,7 @@ def options_in(server: NatsServer, stream: str) -> dict[str, str]:
 
 
 def parsed(server: NatsServer, stream: str) -> WriteOptions:
-    found: WriteOptions = parse_write(options_in(server, stream), streaming=True)
+    found: WriteOptions = parse_write_options(options_in(server, stream), streaming=True)
     return found
 
 

@@ -41,7 +41,7 @@ def test_a_renewed_file_is_read_at_the_next_login(
             return backlog.end > 0
 
         wait_until(is_heard)
-    receiver.unsubscribe_and_wait()
+    receiver.unsubscribe_drain_and_close()
 
 
 @pytest.mark.parametrize("content", [None, "-----BEGIN NATS USER JWT-----\neyJ0"], ids=["away", "half written"])

@@ -157,9 +157,9 @@ def test_core_nats_is_received_through_tls(server_factory: ServerFactory, certif
         connection.send(b"PUB a.x 5\r\nhello\r\n" * 100_000)
         connection.flush()
     wait_until(lambda: backlog.end == 100_000, timeout=60)
-    receiver.unsubscribe_and_wait()
+    receiver.unsubscribe_drain_and_close()
     receiver.check()
-    assert sum(piece.wire.count(b"\r\nhello\r\n") for piece in backlog.take(0, 100_000)) == 100_000
+    assert sum(piece.wire.count(b"\r\nhello\r\n") for piece in backlog.get_and_mark_taken(0, 100_000)) == 100_000
 
 
 def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFactory, tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFact
         return ""
 
     assert "refused the credentials: " in wait_until(refusal, timeout=60)
-    receiver.unsubscribe_and_wait()
+    receiver.unsubscribe_drain_and_close()

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.errors import PermissionsError, PublishError
-from spark_nats.kinds.queries import parse_read, parse_write
+from spark_nats.kinds.queries import parse_read_options, parse_write_options
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.write.writers import NatsWriter
 from tests.certificates import Certificates
@@ -211,7 +211,7 @@ def read_as(url: str, name: str, which: tuple[str, str] = ("stream", "ORDERS")) 
         "maxOffsetsPerTrigger": "1",
         "maxBytesPerTrigger": "1",
     }
-    options = parse_read({"servers": url, **dict([which]), **login(name), **beginning}, streaming=True)
+    options = parse_read_options({"servers": url, **dict([which]), **login(name), **beginning}, streaming=True)
     reader = NatsStreamReader(options, StructType().add("payload", BinaryType()))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -256,7 +256,9 @@ def write_bucket_as(url: str, name: str, **options: Any) -> None:
 
 def write_as(url: str, name: str, create: str = "false") -> None:
     """Everything that a task does to write."""
-    options = parse_write({"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False)
+    options = parse_write_options(
+        {"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False
+    )
     rows = pa.RecordBatch.from_pydict({"subject": ["orders.x"], "payload": [b"1"]})
     NatsWriter(options).write(iter([rows]))
 

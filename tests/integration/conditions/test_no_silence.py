@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from spark_nats import NatsDataSource
 from spark_nats.kinds.buckets.write import ENTRIES
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.sink import check_columns, check_schema
 from tests.integration.support import MESSAGE, Query, read, read_sequences, sentence_of, stream_reader, uncoded, write
 from tests.nats_py import NatsPy
@@ -302,7 +302,7 @@ STRING, LONG, TIME = StringType(), LongType(), TimestampType()
 def test_a_column_of_another_type_than_the_sources_is_not_dropped(columns: dict[str, DataType], lost: str) -> None:
     schema = StructType([*PAYLOAD_TYPE.fields, *(StructField(name, kind) for name, kind in columns.items())])
     for to in ({"stream": "S"}, {"subject": "a"}):
-        said = sentence_of(lambda to=to: check_schema(schema, parse_write(to, streaming=True)))  # type: ignore[misc]
+        said = sentence_of(lambda to=to: check_schema(schema, parse_write_options(to, streaming=True)))  # type: ignore[misc]
         assert said.startswith(f"SchemaError: column {lost}")
         assert "rename or drop it" in said
 
@@ -318,7 +318,7 @@ def test_what_was_read_can_be_written(nats_server: Server, nats_py: NatsPy, uniq
     for columns in (["stream", "sequence", "timestamp"], ["sequence"], ["timestamp"], ["sequence", "stream"]):
         schema = StructType([*PAYLOAD_TYPE.fields, *(f for f in MESSAGE.fields if f.name in columns)])
         for to in ({"stream": "S"}, {"subject": "a"}):
-            check_schema(schema, parse_write(to, streaming=True))
+            check_schema(schema, parse_write_options(to, streaming=True))
     nats_py.create_stream(unique)
     table = rows(f"{unique}.a", 2, stream=["ANOTHER", None], sequence=[1, None])
     write(nats_server, table, stream=unique)

@@ -271,7 +271,7 @@ def test_a_server_that_lets_us_in_and_closes_is_given_time() -> None:
         patch.setattr("spark_nats.kinds.core.receiver.threading.Event", Told)
         receiver = Receiver(options(url), retries_for(jitter=0.0), ["a"], None, Backlog(1 << 20))
         wait_until(lambda: len(waits) > 5)
-        receiver.unsubscribe_and_wait()
+        receiver.unsubscribe_drain_and_close()
     assert waits[:6] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
 
 

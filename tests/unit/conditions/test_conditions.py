@@ -35,9 +35,9 @@ def test_an_error_of_somebody_else_has_none() -> None:
 
 
 def test_other_words_leave_the_condition_and_another_condition_takes_its_place(error: NatsError) -> None:
-    longer = error.with_context(f"{error}; tried 3 times")
+    longer = error.with_message(f"{error}; tried 3 times")
     assert (str(longer), longer.condition) == ("the stream 'S' does not exist; tried 3 times", error.condition)
-    other = error.with_context(BUCKET_NOT_FOUND(bucket="B", hint=""))
+    other = error.with_message(BUCKET_NOT_FOUND(bucket="B", hint=""))
     assert (other.condition, other.parameters["bucket"]) == ("NATS_BUCKET_NOT_FOUND", "B")
     assert type(other) is StreamNotFoundError
 

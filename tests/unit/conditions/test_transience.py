@@ -78,7 +78,7 @@ def test_advice_does_not_decide_whether_a_query_survives(said: str, topics: list
 def test_other_words_do_not_decide_it_either() -> None:
     error = NatsConnectionError(CONNECTION_BROKE(server="S", reason="R"))
     for other in ("other words", STREAM_NOT_FOUND(stream="S")):
-        assert error.with_context(other).transient is Transient.ALWAYS
+        assert error.with_message(other).transient is Transient.ALWAYS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from spark_nats.client import Credentials
 from spark_nats.client.auth import parse_creds
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import parse, parse_read, parse_write
+from spark_nats.kinds.queries import parse, parse_read_options, parse_write_options
 from spark_nats.options.settings import Settings
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
@@ -121,7 +121,7 @@ def test_other_servers_keep_the_contexts_login_and_its_wish_for_tls(context):
 
 def test_what_a_context_says_of_jetstream_does_not_hinder_core_nats(context):
     context(jetstream_domain="hub")
-    assert parse_read({"context": "work", "subject": "a.>"}, streaming=False).subjects == ("a.>",)
+    assert parse_read_options({"context": "work", "subject": "a.>"}, streaming=False).subjects == ("a.>",)
 
 
 @pytest.mark.parametrize("field", ["nsc", "user_jwt", "socks_proxy", "windows_cert_store", "unheard_of"])
@@ -190,4 +190,4 @@ def test_the_domain_of_a_context_is_that_of_every_stream_that_is_asked_for(optio
     context = tmp_path / "context.json"
     context.write_text('{"url": "nats://localhost", "jetstream_domain": "hub"}')
     for streaming in (False, True):
-        assert parse_write({"context": str(context), **options}, streaming).api_prefix == "$JS.hub.API"
+        assert parse_write_options({"context": str(context), **options}, streaming).api_prefix == "$JS.hub.API"

@@ -18,8 +18,8 @@ from spark_nats.kinds.queries import (
     find_misplaced_reason,
     kinds,
     parse,
-    parse_read,
-    parse_write,
+    parse_read_options,
+    parse_write_options,
 )
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
@@ -32,11 +32,11 @@ from spark_nats.options.values import ConsumerAckFloor, StreamOffset
 
 
 def read(streaming=False, **options):
-    return parse_read({"stream": "ORDERS", **options}, streaming)
+    return parse_read_options({"stream": "ORDERS", **options}, streaming)
 
 
 def write(streaming=False, **options):
-    return parse_write(options, streaming)
+    return parse_write_options(options, streaming)
 
 
 def test_names_are_case_insensitive():
@@ -162,13 +162,13 @@ def test_a_state_bucket_has_a_name_that_is_one_token():
 
 
 def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
-    assert read(subject="a.>", createStream="true").create_stream == {"name": "ORDERS", "subjects": ["a.>"]}
-    assert write(stream="S", createStream='{"subjects": ["s"], "max_msgs": 5}').create_stream == {
+    assert read(subject="a.>", createStream="true").requested_config == {"name": "ORDERS", "subjects": ["a.>"]}
+    assert write(stream="S", createStream='{"subjects": ["s"], "max_msgs": 5}').requested_config == {
         "name": "S",
         "subjects": ["s"],
         "max_msgs": 5,
     }
-    assert read(createStream="false").create_stream is None
+    assert read(createStream="false").requested_config is None
 
 
 def test_a_stream_to_make_has_times_with_units_and_replicas():
@@ -181,8 +181,8 @@ def test_a_stream_to_make_has_times_with_units_and_replicas():
         "num_replicas": 3,
     }
     assert (
-        read(createStream=requested).create_stream
-        == write(stream="ORDERS", createStream=requested).create_stream
+        read(createStream=requested).requested_config
+        == write(stream="ORDERS", createStream=requested).requested_config
         == expected
     )
 
@@ -357,17 +357,17 @@ PATTERN_MISTAKES = [
 @pytest.mark.parametrize(("streaming", "options", "words"), PATTERN_MISTAKES)
 def test_a_mistake_in_a_pattern_is_named(streaming, options, words):
     with pytest.raises(OptionError) as raised:
-        parse_read(options, streaming)
+        parse_read_options(options, streaming)
     assert words in str(raised.value)
 
 
 def test_a_pattern_is_only_for_reading():
     with pytest.raises(OptionError, match="option 'streamPattern' is only for reading"):
-        parse_write({"streamPattern": "A.*", "subject": "a"}, streaming=True)
+        parse_write_options({"streamPattern": "A.*", "subject": "a"}, streaming=True)
 
 
 def test_a_pattern_reads_as_a_stream_does():
-    parsed = parse_read({"streamPattern": "A_[0-9]+", "consume": "false", "subject": "a.>"}, streaming=True)
+    parsed = parse_read_options({"streamPattern": "A_[0-9]+", "consume": "false", "subject": "a.>"}, streaming=True)
     assert (parsed.streams, parsed.pattern.pattern, parsed.filters) == ((), "A_[0-9]+", ("a.>",))
 
 
@@ -402,9 +402,9 @@ def test_batch_options_are_refused_in_streaming(name, value):
 
 def test_reading_needs_a_stream_or_a_subject():
     with pytest.raises(OptionError, match="set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone"):
-        parse_read({}, streaming=False)
+        parse_read_options({}, streaming=False)
     with pytest.raises(OptionError, match="set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone"):
-        parse_read({"failOnDataLoss": "false", "maxInFlight": "5"}, streaming=False)  # whatever else is wrong
+        parse_read_options({"failOnDataLoss": "false", "maxInFlight": "5"}, streaming=False)  # whatever else is wrong
 
 
 def test_how_to_connect_is_said_by_options_without_spark_too():
@@ -415,7 +415,7 @@ def test_how_to_connect_is_said_by_options_without_spark_too():
 
 
 def core(streaming=False, **options):
-    return parse_read({"subject": "a.>", **options}, streaming)
+    return parse_read_options({"subject": "a.>", **options}, streaming)
 
 
 def test_a_subject_without_a_stream_is_core_nats():
@@ -471,7 +471,7 @@ def test_echo_is_on_unless_told_otherwise():
 
 
 def of_bucket(streaming=False, **options):
-    return parse_read({"bucket": "CONFIG", **options}, streaming)
+    return parse_read_options({"bucket": "CONFIG", **options}, streaming)
 
 
 def test_a_bucket_is_read_whole_or_by_keys_that_do_not_overlap():
@@ -499,7 +499,7 @@ def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
         '{"history": 5, "max_age": "24h", "limit_marker_ttl": "15m", "max_value_size": 1000, "compression": true}'
     )
     parsed = of_bucket(streaming, createBucket=requested)
-    config = parsed.create_stream if streaming else parsed.requested_config
+    config = parsed.requested_config
     assert config == {
         "name": "KV_CONFIG",
         "subjects": ["$KV.CONFIG.>"],
@@ -582,11 +582,13 @@ def test_a_misspelt_secret_is_not_shown():
 
 
 def test_a_table_is_of_all_streams_or_of_those_that_are_chosen():
-    everything = parse_read({"table": "Streams"}, streaming=False)
+    everything = parse_read_options({"table": "Streams"}, streaming=False)
     assert (everything.table, everything.streams, everything.pattern, everything.filters) == ("streams", (), None, ())
-    assert parse_read({"table": "consumers", "stream": "A,B"}, streaming=False).streams == ("A", "B")
-    assert parse_read({"table": "buckets", "streamPattern": "KV_.*"}, streaming=False).pattern.pattern == "KV_.*"
-    counted = parse_read({"table": "subjects", "subject": "a.>,b", "domain": "hub"}, streaming=False)
+    assert parse_read_options({"table": "consumers", "stream": "A,B"}, streaming=False).streams == ("A", "B")
+    assert (
+        parse_read_options({"table": "buckets", "streamPattern": "KV_.*"}, streaming=False).pattern.pattern == "KV_.*"
+    )
+    counted = parse_read_options({"table": "subjects", "subject": "a.>,b", "domain": "hub"}, streaming=False)
     assert (counted.filters, counted.api_prefix) == (("a.>", "b"), "$JS.hub.API")
 
 
@@ -607,13 +609,13 @@ def test_a_table_is_of_all_streams_or_of_those_that_are_chosen():
 )
 def test_a_mistake_about_tables_is_named(options, words):
     with pytest.raises(OptionError) as raised:
-        parse_read(options, streaming=False)
+        parse_read_options(options, streaming=False)
     assert words in str(raised.value)
 
 
 def test_tables_are_read_in_batches_and_not_written():
     with pytest.raises(OptionError, match="'table' is streams, which is read in batches") as raised:
-        parse_read({"table": "streams", "maxOffsetsPerTrigger": "5"}, streaming=True)
+        parse_read_options({"table": "streams", "maxOffsetsPerTrigger": "5"}, streaming=True)
     assert raised.value.condition == "NATS_TABLE_IS_FOR_BATCHES"
     for streaming in (False, True):
         with pytest.raises(OptionError, match="option 'table' is only for reading"):
@@ -643,21 +645,23 @@ def test_tables_are_read_in_batches_and_not_written():
 )
 def test_a_mistake_about_object_stores_is_named(options, words):
     with pytest.raises(OptionError) as raised:
-        parse_read(options, streaming=False)
+        parse_read_options(options, streaming=False)
     assert words in str(raised.value)
 
 
 def test_the_changes_of_an_object_store_are_those_of_its_stream():
-    parsed = parse_read({"objectStore": "A", "startingOffsets": '{"A": 5}', "objectPattern": "x"}, streaming=True)
+    parsed = parse_read_options(
+        {"objectStore": "A", "startingOffsets": '{"A": 5}', "objectPattern": "x"}, streaming=True
+    )
     assert isinstance(parsed, ReadOptions)
     assert (parsed.streams, parsed.filters) == (("OBJ_A",), ("$O.A.M.>",))
     assert parsed.starting == {"OBJ_A": StreamOffset(5)}
     assert parsed.objects is not None
     assert (parsed.objects.store, parsed.objects.pattern) == ("A", re.compile("x"))
     with pytest.raises(OptionError, match="option 'startingOffsets' has offsets for B, but the streams to read are A"):
-        parse_read({"objectStore": "A", "startingOffsets": '{"B": 5}'}, streaming=True)
+        parse_read_options({"objectStore": "A", "startingOffsets": '{"B": 5}'}, streaming=True)
     with pytest.raises(OptionError, match="option 'endingOffsets' is not for object stores"):
-        parse_read({"objectStore": "A", "endingOffsets": "latest"}, streaming=True)
+        parse_read_options({"objectStore": "A", "endingOffsets": "latest"}, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -677,13 +681,13 @@ def test_the_changes_of_an_object_store_are_those_of_its_stream():
 def test_a_mistake_in_writing_objects_is_named(options, words):
     for streaming in (False, True):
         with pytest.raises(OptionError) as raised:
-            parse_write({"objectStore": "A", **options}, streaming)
+            parse_write_options({"objectStore": "A", **options}, streaming)
         assert words in str(raised.value)
 
 
 def test_an_object_store_is_made_as_its_configuration_says():
     options = {"objectStore": "A", "createObjectStore": '{"max_age": "2h", "replicas": 3, "compression": true}'}
-    config = parse_write(options, streaming=False).requested_config
+    config = parse_write_options(options, streaming=False).requested_config
     assert config == {
         "name": "OBJ_A",
         "subjects": ["$O.A.C.>", "$O.A.M.>"],
@@ -694,7 +698,7 @@ def test_an_object_store_is_made_as_its_configuration_says():
         "num_replicas": 3,
         "compression": "s2",
     }
-    assert parse_write({"objectStore": "A"}, streaming=True).requested_config is None
+    assert parse_write_options({"objectStore": "A"}, streaming=True).requested_config is None
 
 
 def test_rows_are_not_written_as_messages_to_an_object_store():
@@ -737,7 +741,7 @@ GROUPS = [Connecting, *{use.options for kind in kinds() for m in MODES if (use :
 
 def parsed(kind, writing, streaming, **options):
     least = {kind.named_by[0]: "streams" if kind is TABLES else "CONFIG"} if kind.named_by else {"subject": "a"}
-    return (parse_write if writing else parse_read)({**least, **options}, streaming)
+    return (parse_write_options if writing else parse_read_options)({**least, **options}, streaming)
 
 
 NEEDED = {

@@ -15,9 +15,9 @@ from spark_nats.protocol.bytecolumns import (
     gather,
     offsets_of,
     packed,
+    parse_last_eight_digits,
     split,
     to_text,
-    trailing_decimals,
     true_positions,
 )
 
@@ -102,7 +102,7 @@ class TestTrailingDecimals:
         for part in parts:
             buffer += part
             end.append(len(buffer))
-        value, digits = trailing_decimals(np.frombuffer(buffer, np.uint8), positions(end))
+        value, digits = parse_last_eight_digits(np.frombuffer(buffer, np.uint8), positions(end))
         for i, position in enumerate(end):
             last = buffer[position - 8 : position]
             number = last[len(last.rstrip(b"0123456789")) :]
@@ -115,7 +115,7 @@ class TestTrailingDecimals:
             text = bytearray(b"99999999")
             text[place] = byte
             number = text[len(text.rstrip(b"0123456789")) :]
-            value, digits = trailing_decimals(np.frombuffer(bytes(text), np.uint8), positions([8]))
+            value, digits = parse_last_eight_digits(np.frombuffer(bytes(text), np.uint8), positions([8]))
             assert (value[0], digits[0]) == (int(number or b"0"), len(number))
 
 

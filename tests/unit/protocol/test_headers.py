@@ -18,7 +18,7 @@ from spark_nats.protocol.headers import (
     find_id_violation,
     flatten,
     parse_block,
-    split_blocks,
+    parse_blocks,
 )
 from tests.unit.reference import broken, headers_of
 from tests.unit.strategies import block_of, header_blocks, header_names, header_values
@@ -67,7 +67,7 @@ class TestReading:
     @example([b"NATS/1.0\r\nA:1\r\n\r\n", b"", b"NATS/1.0", b"\r\n", b"\r\n:\r\n"])
     def test_a_column_of_any_blocks_is_read_like_each_block_for_itself(self, blocks: list[bytes]) -> None:
         expected = [headers_of(block) for block in blocks]
-        column = split_blocks(blocks_of(*blocks))
+        column = parse_blocks(blocks_of(*blocks))
         assert column.values.type == HEADERS_TYPE
         assert column.values.null_count == 0
         assert column.values.to_pylist() == [list(headers.items()) for headers, _ in expected]
@@ -81,7 +81,7 @@ class TestReading:
     )
     def test_the_rows_are_known_whose_names_or_values_are_not_utf8(self, rows: list[list[tuple[bytes, bytes]]]) -> None:
         blocks = [b"".join([b"NATS/1.0\r\n", *(b"%b:%b\r\n" % line for line in row), b"\r\n"]) for row in rows]
-        column = split_blocks(blocks_of(*blocks))
+        column = parse_blocks(blocks_of(*blocks))
         assert column.malformed == 0
         expected = [i for i, row in enumerate(rows) if not all(map(is_utf8, chain.from_iterable(row)))]
         assert column.replaced.tolist() == expected
@@ -90,17 +90,17 @@ class TestReading:
     @given(st.lists(header_blocks, min_size=1, max_size=4), st.integers(0, 2), st.integers(0, 2))
     def test_a_slice_of_a_column_is_read_like_a_column(self, blocks: list[bytes], before: int, after: int) -> None:
         column = blocks_of(*blocks)
-        assert split_blocks(sliced(column, before, after)).values.equals(split_blocks(column).values)
+        assert parse_blocks(sliced(column, before, after)).values.equals(parse_blocks(column).values)
 
     def test_values_of_a_repeated_name_are_grouped_in_the_order_they_came(self) -> None:
         block = block_of([("A", "1"), ("B", "2"), ("A", "3"), ("C", "4"), ("B", "5"), ("A", "1")])
         expected = [("A", ["1", "3", "1"]), ("B", ["2", "5"]), ("C", ["4"])]
-        assert split_blocks(blocks_of(block)).values.to_pylist() == [expected]
+        assert parse_blocks(blocks_of(block)).values.to_pylist() == [expected]
         assert list(parse_block(block).items()) == expected
 
     def test_a_name_repeated_in_one_row_groups_nothing_in_its_neighbours(self) -> None:
         blocks = blocks_of(block_of([("A", "1")]), block_of([("A", "2"), ("A", "3")]), b"", block_of([("A", "4")]))
-        assert split_blocks(blocks).values.to_pylist() == [[("A", ["1"])], [("A", ["2", "3"])], [], [("A", ["4"])]]
+        assert parse_blocks(blocks).values.to_pylist() == [[("A", ["1"])], [("A", ["2", "3"])], [], [("A", ["4"])]]
 
     @pytest.mark.parametrize("count", [2, 15, 16, 17, 18, 31, 33, 100, 1000])
     @pytest.mark.parametrize("repeated", [[], [0], [-1], [0, 0, -1]], ids=["none", "first", "last", "several"])
@@ -108,13 +108,13 @@ class TestReading:
         lines = [(f"H{i}", str(i)) for i in range(count)]
         lines += [(lines[i][0], f"again {k}") for k, i in enumerate(repeated)]
         few = [("H0", "x"), ("H1", "y")]
-        column = split_blocks(blocks_of(block_of(few), block_of(lines), b"", block_of(few)))
+        column = parse_blocks(blocks_of(block_of(few), block_of(lines), b"", block_of(few)))
         assert column.values.to_pylist() == [grouped(few), grouped(lines), [], grouped(few)]
 
     def test_names_keep_their_case_and_differ_by_it(self) -> None:
         block = block_of([("bar", "1"), ("BAR", "2"), ("Bar", "3"), ("bar", "4")])
         expected = [("bar", ["1", "4"]), ("BAR", ["2"]), ("Bar", ["3"])]
-        assert split_blocks(blocks_of(block)).values.to_pylist() == [expected]
+        assert parse_blocks(blocks_of(block)).values.to_pylist() == [expected]
 
     @pytest.mark.parametrize(
         ("line", "value"),
@@ -134,14 +134,14 @@ class TestReading:
     def test_spaces_and_tabs_around_a_value_are_not_part_of_it(self, line: bytes, value: str) -> None:
         block = b"NATS/1.0\r\nX: 0\r\n%b\r\nY: 9\r\n\r\n" % line
         expected = [("X", ["0"]), ("A", [value]), ("Y", ["9"])]
-        assert split_blocks(blocks_of(block, block)).values.to_pylist() == [expected, expected]
+        assert parse_blocks(blocks_of(block, block)).values.to_pylist() == [expected, expected]
         assert list(parse_block(block).items()) == expected
 
     def test_a_value_may_stand_in_a_hundred_thousand_spaces(self) -> None:
         """A publisher chooses how many: reading them must not take one round over the batch for each."""
         long = b"NATS/1.0\r\nA:" + b" " * 100_000 + b"b" + b"\t" * 100_000 + b"\r\nB:" + b" " * 100_000 + b"\r\n\r\n"
         rows = [block_of([("A", "b")])] * 1000
-        values = split_blocks(blocks_of(*rows, long, *rows)).values
+        values = parse_blocks(blocks_of(*rows, long, *rows)).values
         assert values[1000].as_py() == [("A", ["b"]), ("B", [""])]
         assert values[999].as_py() == values[1001].as_py() == [("A", ["b"])]
 
@@ -164,17 +164,17 @@ class TestReading:
         ],
     )
     def test_malformed_lines_are_counted_and_left_out(self, block: bytes, expected: Any, malformed: int) -> None:
-        alone = split_blocks(blocks_of(block))
+        alone = parse_blocks(blocks_of(block))
         assert (alone.values.to_pylist(), alone.malformed) == ([expected], malformed)
         neighbour = block_of([("N", "1")])
-        column = split_blocks(blocks_of(neighbour, block, neighbour))
+        column = parse_blocks(blocks_of(neighbour, block, neighbour))
         assert column.values.to_pylist() == [[("N", ["1"])], expected, [("N", ["1"])]]
         assert column.malformed == malformed
         assert list(parse_block(block).items()) == expected
 
     @pytest.mark.parametrize("rows", [0, 1, 3])
     def test_rows_without_a_block_have_empty_maps(self, rows: int) -> None:
-        column = split_blocks(blocks_of(*[b""] * rows))
+        column = parse_blocks(blocks_of(*[b""] * rows))
         assert column.values.to_pylist() == [[]] * rows
         assert column.values.type == HEADERS_TYPE
 
@@ -193,7 +193,7 @@ class TestWriting:
         assert find_header_violation(lines) is None
         blocks = encode_blocks(lines)
         assert blocks.to_pylist() == [block_of([(n, v) for n, vs in m for v in vs]) if m else None for m in maps]
-        column = split_blocks(blocks.fill_null(b""))
+        column = parse_blocks(blocks.fill_null(b""))
         assert column.values.to_pylist() == [m or [] for m in maps]
         assert column.malformed == 0
 

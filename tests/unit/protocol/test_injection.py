@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, OptionError
-from spark_nats.kinds.queries import parse, parse_read, parse_write
+from spark_nats.kinds.queries import parse, parse_read_options, parse_write_options
 from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
@@ -76,7 +76,7 @@ rows = st.builds(
 @example([Row("a", b"", [], None, EVIL)], True)
 @example([Row(EVIL, b"", [], None, None)], True)
 def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: list[Row], to_stream: bool) -> None:
-    options = parse_write({"stream": "S"} if to_stream else {}, streaming=False)
+    options = parse_write_options({"stream": "S"} if to_stream else {}, streaming=False)
     columns = pa.RecordBatch.from_arrays(
         [
             pa.array([row.subject for row in batch]),
@@ -121,7 +121,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
 def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: dict[str, str]) -> None:
     given_options = {**given_options, "password": EVIL} if "user" in given_options else given_options
     try:
-        read = parse_read(given_options, streaming=False)
+        read = parse_read_options(given_options, streaming=False)
     except OptionError:
         return
     inbox = f"{read.connection.inbox_prefix}.0.1"
@@ -145,10 +145,10 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
 def test_a_stream_that_options_describe_has_the_name_that_they_give(config: str) -> None:
     try:
         parse({"createStream": config})
-        write = parse_write({"stream": "S", "subject": "s", "createStream": config}, streaming=False)
+        write = parse_write_options({"stream": "S", "subject": "s", "createStream": config}, streaming=False)
     except OptionError:
         return
-    assert write.create_stream is None or write.create_stream["name"] == "S"
+    assert write.requested_config is None or write.requested_config["name"] == "S"
 
 
 @pytest.mark.parametrize("subject", [EVIL, "a b", "", "a.*", "a..b"])

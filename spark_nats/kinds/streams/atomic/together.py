@@ -12,7 +12,7 @@ from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
-from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, place_before
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, last_equal_before
 from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import flags_of
@@ -29,19 +29,19 @@ class Together(RowWriter):
 
     acted_on = ("the option 'atomic'",)
 
-    def check(self, connection: Connection, stream: StreamInfo) -> None:
+    def check_target_stream(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the server and the stream store rows together."""
         version = stream.server_version or connection.info.version
         if is_older(version, 2, 12):
             raise PublishError(conditions.SERVER_STORES_SINGLY(version=version))
         if not stream.config.get("allow_atomic"):
             raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
-        _check_increments(stream)
+        _check_increments_supported(stream)
 
     def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
         """Write all rows or none; return their number, and the bytes of those that were sent."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
-        _check_increments(stream)
+        _check_increments_supported(stream)
         timeout, known = self._options.ack_timeout, self._deduplication
         parts: list[pa.RecordBatch] = []
         count = size = 0
@@ -58,7 +58,7 @@ class Together(RowWriter):
         (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
         rows = checker.check_and_encode(whole, 0, BATCH_HEADER_BYTES, topics=())
         _check_together(rows, stream)
-        if (fence := known.fence) is not None and fence.is_due(self._lease.js.connection):
+        if (fence := known.fence) is not None and fence.is_check_due(self._lease.js.connection):
             self._lease.ask_with_retries(fence.check_latest_and_read_on)
         publisher = BatchPublisher(self._lease, stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
@@ -70,7 +70,7 @@ class Together(RowWriter):
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)
 
 
-def _check_increments(stream: StreamInfo) -> None:
+def _check_increments_supported(stream: StreamInfo) -> None:
     """Refuse a stream of counters whose leader, before 2.14.3, stores the increments of a batch as empty messages.
 
     After these, it refuses all increments of their subjects. Another server may lead the stream now than when the
@@ -86,7 +86,7 @@ def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
     Its own refusal would not name the row, and it says of what can never be stored that it may be stored later (10164).
     """
     of_id = np.flatnonzero(flags_of(rows.ids.is_valid()))
-    same_id = of_id[place_before(rows.ids.drop_null()) >= 0]
+    same_id = of_id[last_equal_before(rows.ids.drop_null()) >= 0]
     if len(same_id):
         raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
     if rows.headers is None:

@@ -102,7 +102,7 @@ class DeadLetters(RowWriter):
         if options.subject is not None:  # then a subject that no stream listens on is a mistake in the options
             self.verdicts -= {Verdict.NO_SUCH_SUBJECT}
 
-    def prepare(self, js: JetStream) -> None:
+    def check_dead_letter_stream(self, js: JetStream) -> None:
         """Check on the driver that the dead-letter stream, if there is one, accepts bad rows.
 
         If ``deduplicate`` is exact, check also that tasks can read them back.
@@ -117,13 +117,13 @@ class DeadLetters(RowWriter):
             with suggesting_names(js, [name], to_read=False):
                 stream = stream_info(js, name)
         except StreamNotFoundError as error:
-            raise error.with_context(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
+            raise error.with_message(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
         if stream.config.get("no_ack"):
             raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
         require_dead_letter_subject(stream, options)
-        if (most := _room_in(stream)) < MIN_STREAM_MESSAGE_SIZE:
+        if (most := _max_message_size_of(stream)) < MIN_STREAM_MESSAGE_SIZE:
             raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.is_exact:
             notes.check_can_read_back(js, stream, singly=True)
@@ -153,7 +153,7 @@ class DeadLetters(RowWriter):
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
             return None
-        time = mark.time - notes.set_back(mark, stream.time) - (SKEW if js.connection.info.cluster else 0)
+        time = mark.time - notes.clock_setback(mark, stream.time) - (SKEW if js.connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
@@ -200,7 +200,7 @@ class DeadLetters(RowWriter):
 
     def encode_or_refuse_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the rows that break a rule; return the others as they are published. Some may be too large."""
-        checker.check_target(batch, first_row)
+        checker.check_target_column(batch, first_row)
         bad: dict[int, DeadLetter] = {}
         numbers = np.arange(batch.num_rows)
         while True:  # an error names only the rows that break one rule
@@ -209,13 +209,13 @@ class DeadLetters(RowWriter):
             except BrokenRuleError as broken:
                 wrong, columns = broken.violation.wrong, checker.columns_of(batch)
                 for row in np.flatnonzero(wrong).tolist():
-                    bad[int(numbers[row])] = _as_it_is(columns, row, broken.sentence(row))
+                    bad[int(numbers[row])] = _dead_letter_of_row(columns, row, broken.sentence(row))
                 batch, numbers = batch.filter(booleans(~wrong)), numbers[~wrong]
             else:
-                self.add(bad[number] for number in sorted(bad))
+                self.count_and_queue(bad[number] for number in sorted(bad))
                 return rows
 
-    def add(self, rows: Iterable[DeadLetter]) -> None:
+    def count_and_queue(self, rows: Iterable[DeadLetter]) -> None:
         """Take bad rows. They are counted; with a dead-letter stream, they wait until enough can be stored together."""
         for row in rows:
             self.count += 1
@@ -229,7 +229,8 @@ class DeadLetters(RowWriter):
         headers = parse_block(row.header(0))
         columns = {"subject": row.subjects[0].as_py(), "headers": headers}
         ids = headers.get(MSG_ID)
-        self.add([DeadLetter(columns, row.payloads[0].cast(pa.binary()).as_py(), reason, ids[0] if ids else None)])
+        payload = row.payloads[0].cast(pa.binary()).as_py()
+        self.count_and_queue([DeadLetter(columns, payload, reason, ids[0] if ids else None)])
 
     def _write_rows(
         self, publisher: Publisher | CorePublisher, checker: RowChecker, batches: Iterator[pa.RecordBatch]
@@ -243,9 +244,9 @@ class DeadLetters(RowWriter):
         """Store the waiting rows if they are many, or if ``at_end`` is set."""
         if self._waiting and (at_end or len(self._waiting) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
             rows, self._waiting, self._bytes = self._waiting, [], 0
-            self._store(rows)
+            self._store_unless_already_stored(rows)
 
-    def warn(self, rows: int) -> None:
+    def warn_of_bad_rows(self, rows: int) -> None:
         """Log how many of the task's rows were bad, if any."""
         if self.count:
             # Bad rows that an earlier attempt has stored have their reason in a header.
@@ -254,7 +255,7 @@ class DeadLetters(RowWriter):
             said = conditions.BAD_ROWS_SET_ASIDE if where else conditions.BAD_ROWS_DROPPED
             logger.warning(said(bad=self.count, rows=rows, task=self._task.name, reason=first, **where).with_code)
 
-    def _store(self, rows: list[DeadLetter]) -> None:
+    def _store_unless_already_stored(self, rows: list[DeadLetter]) -> None:
         stream, options = str(self._options.bad_rows_stream), self._options
         ids = self._give_ids(rows)
         if self._already_aside is not None:
@@ -268,7 +269,7 @@ class DeadLetters(RowWriter):
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
                 info, connection = lease.ask_with_retries(stream_info, stream), lease.js.connection
-                most = min(connection.info.max_payload, _room_in(info))
+                most = min(connection.info.max_payload, _max_message_size_of(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
                 about |= {EXPECTED_STREAM: stream} if can_rows_name_stream(info, connection) else {}
@@ -288,7 +289,7 @@ class DeadLetters(RowWriter):
                 publisher.publish(subjects, payloads, headers, None, texts(ids))
                 publisher.finish()
         except NatsError as error:
-            failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
+            failed = error.with_message(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # No option creates a dead-letter stream.
             raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
 
@@ -298,7 +299,7 @@ class DeadLetters(RowWriter):
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
             stream, memory = lease.ask_with_retries(notes.request_state_and_memory, name)
         noted = notes.memory_at(mark)._replace(created=memory.created)
-        if not noted.knows_all(memory, notes.age_of(mark, stream.time)):
+        if not noted.knows_all(memory, notes.age_unless_set_back(mark, stream.time)):
             self._unread = None
             notes.raise_or_warn_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
 
@@ -312,7 +313,7 @@ class DeadLetters(RowWriter):
         return [next(given) if row.id is None else row.id for row in rows]
 
 
-def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
+def _dead_letter_of_row(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
     """Return the dead letter of a row that breaks a rule, with its values unchanged."""
     values = {name: column[row].as_py() for name, column in columns.items()}
     payload = values.pop("payload", None) or values.pop("value", None) or b""
@@ -333,7 +334,7 @@ def require_dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> st
     return ".".join(target if token in ("*", ">") else token for token in stream.subjects[0].split("."))
 
 
-def _room_in(stream: StreamInfo) -> int:
+def _max_message_size_of(stream: StreamInfo) -> int:
     return min(stream.max_message_size or MAX_MESSAGE_SIZE, MAX_MESSAGE_SIZE)
 
 

@@ -102,7 +102,7 @@ class Facts:
         return {name: stream.info for name, stream in self.streams.items() if stream}
 
     @property
-    def doubts(self) -> list[str]:
+    def doubtful_streams(self) -> list[str]:
         """Streams that contradict what the query has read; this has to be confirmed before anything else counts."""
         some = ((name, stream) for name, stream in self.streams.items() if name in self.begins)
         return [name for name, stream in some if stream is None or stream.judgement.is_doubtful]

@@ -62,7 +62,7 @@ def prepare_and_find_ends(look: Look) -> dict[str, Position]:
     facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names))
     for name, stream in facts.streams.items():
         if stream is None:
-            look.report_gone_once_confirmed(facts, name)
+            look.require_gone_and_report(facts, name)
     return {name: end_of(info) for name, info in facts.infos.items()}
 
 
@@ -91,7 +91,7 @@ def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
             if name not in facts.removal_normal and not stored_none_since(begin, info):
                 raise_or_warn(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
-        whole = StreamRange.to(stop, name, first, options.filters, begin.earliest)
+        whole = StreamRange.until(stop, name, first, options.filters, begin.earliest)
         found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
     return [r for r in found if r.size > 0]
 
@@ -145,7 +145,7 @@ def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _request_position_at(look, info, place.next)
-    found = look.judge(info, given, True, {})
+    found = look.judge_and_note_intact(info, given, True, {})
     if found is Judgement.RECREATED:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)

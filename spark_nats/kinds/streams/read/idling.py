@@ -90,10 +90,10 @@ class Idling:
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         self._idle = _Idle(start, waits, next_look, moment, min(now + MAX_QUIET, until), self._sequences_to_watch())
-        if self._watch is not None and self._watch.fits(self._idle.places):
+        if self._watch is not None and self._watch.can_move_to(self._idle.places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
-                self._try_to_listen(self._idle)
+                self._start_or_move_watch(self._idle)
 
     def _sequences_to_watch(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
@@ -103,14 +103,14 @@ class Idling:
             return {}  # a work queue refuses our consumer, and an interest stream keeps messages for it
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
-    def wait_while_idle(self, start: QueryOffset) -> bool:
+    def wait_and_tell_if_idle(self, start: QueryOffset) -> bool:
         """Wait a moment; return True if there is certainly nothing new, False if the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
             self.forget()
             return False
         try:
-            if self._try_to_listen(idle) and self._watch is not None:
+            if self._start_or_move_watch(idle) and self._watch is not None:
                 if not self._watch.wait(idle.moment):
                     return self._list_and_compare_names(self._watch.js)
                 self._memory.expects_more = True
@@ -134,7 +134,7 @@ class Idling:
         self._memory.selection.list_names_if_due(js)
         return self._memory.selection.names == names
 
-    def _try_to_listen(self, idle: _Idle) -> bool:
+    def _start_or_move_watch(self, idle: _Idle) -> bool:
         """Let a watch listen for new messages, if possible; tell whether one listens.
 
         Raises:
@@ -145,7 +145,7 @@ class Idling:
             return False
         if self._listening_for is idle:
             return True
-        if self._watch is not None and self._watch.fits(idle.places):
+        if self._watch is not None and self._watch.can_move_to(idle.places):
             self._watch.move(idle.places)
         elif self._watch is not None and self._watch.is_ahead(idle.places):
             self._close_watch_for(UNSURE_FOR)  # the watch has received what the look has not found

@@ -31,7 +31,7 @@ from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
 from spark_nats.kinds.streams.read.losses import raise_or_warn, removal_is_normal, stream_lost
-from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
+from spark_nats.kinds.streams.read.row_warnings import warn_of_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Look:
         self.options = options
         self.memory = memory
         memory.selection.list_names_if_due(js)
-        config = options.create_stream
+        config = options.requested_config
         self._made = {config["name"]: create_stream(js, config)} if config else {}
 
     def request_facts(
@@ -119,7 +119,9 @@ class Look:
             name: MessageAt(name, begins[name].last)
             for name in unknown
             if name in begins and begins[name].fingerprint
-            if compares or self._releases(name, begins[name]) or self.memory.view.needs_history_request(self.js, name)
+            if compares
+            or self._has_unreleased(name, begins[name])
+            or self.memory.view.needs_history_request(self.js, name)
         }
         last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
         asked: list[Asked[Any]] = [StateOf(name) for name in unknown if name not in unchanged]
@@ -212,7 +214,7 @@ class Look:
         if memory.traits.on_look:
             memory.traits.on_look(self.js, info)
         memory.selection.note_and_warn_unmatched(self.js, info, self.options.filters)
-        notice_times_ahead(info)
+        warn_of_times_ahead(info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
@@ -220,7 +222,7 @@ class Look:
         else:
             memory.sizes.pop(name, None)
 
-    def judged(self, facts: Facts, compares: bool = False) -> Facts:
+    def judge_all_and_note_intact(self, facts: Facts, compares: bool = False) -> Facts:
         """Return the facts with a judgement on each stream: what has become of it since the query's position.
 
         Histories are compared where that is due; all of them if ``compares`` is set.
@@ -234,11 +236,11 @@ class Look:
             if place is not None and view.compare_history(self.js, place, info) is Judgement.INTACT:
                 searched = place.next  # the stream still has the history that was searched
             if name in begins:
-                judgement = self.judge(info, begins[name], compares, facts.early)
+                judgement = self.judge_and_note_intact(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched, view.update_highest_clock(info))
         return replace(facts, streams=streams, absence_logged=view.logged)
 
-    def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
+    def judge_and_note_intact(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
         """Return what has become of a stream since the query's position.
 
         Args:
@@ -251,13 +253,13 @@ class Look:
             NatsError: a request failed.
         """
         view = self.memory.view
-        found = view.compare_history(self.js, begin, info, answers, compares or self._releases(info.name, begin))
+        found = view.compare_history(self.js, begin, info, answers, compares or self._has_unreleased(info.name, begin))
         if found is Judgement.INTACT:
             view.note_nothing_lost(info.name)
             view.note_intact(self.js, info)
         return found
 
-    def _releases(self, name: str, begin: Position) -> bool:
+    def _has_unreleased(self, name: str, begin: Position) -> bool:
         """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.needs_no_release(begin.next)
@@ -289,11 +291,11 @@ class Look:
         Raises:
             JetStreamError: the contradiction has not lasted long enough.
         """
-        if doubted := name in facts.doubts:
+        if doubted := name in facts.doubtful_streams:
             self.memory.view.require_loss_before(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
-    def report_gone_once_confirmed(self, facts: Facts, name: str) -> None:
+    def require_gone_and_report(self, facts: Facts, name: str) -> None:
         """Report that a stream does not exist any more, once its absence has lasted long enough.
 
         Raises:

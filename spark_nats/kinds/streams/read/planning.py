@@ -41,7 +41,7 @@ class StreamRange(Range, Partition):
     way: ReadMethod = field(default=ReadMethod.CONSUMER, kw_only=True)
 
     @classmethod
-    def to(cls, stop: Position, stream: str, first: int, filters: tuple[str, ...], earliest: bool) -> StreamRange:
+    def until(cls, stop: Position, stream: str, first: int, filters: tuple[str, ...], earliest: bool) -> StreamRange:
         """Return the range from a sequence to a position; ``earliest``: it begins with the first message there is."""
         removed, last = (Removed.NO_LOSS_AT_FIRST if earliest else Removed.LOSS), stop.fingerprint
         return cls(stream, stop.created, first, stop.next, filters, removed=removed, last=last, latest=stop.latest)
@@ -85,7 +85,7 @@ def ranges_between(
             is_before = stop.since is not None and begin.end.next < stop.since
             again = stop.since is None and begin.end.created == stop.end.created
             first = begin.end.next if is_before or again else first
-        whole = StreamRange.to(stop.end, name, first, filters, begin is None or begin.end.earliest)
+        whole = StreamRange.until(stop.end, name, first, filters, begin is None or begin.end.earliest)
         found.append(replace(whole, rewritten=name in rewritten))
     return [r for r in found if r.size > 0]
 
@@ -103,7 +103,7 @@ def for_retention(whole: StreamRange, retention: str | None, peek: bool, replace
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
-def mark_small_partitions(
+def with_gets_for_small(
     ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
 ) -> list[StreamRange]:
     """Mark partitions that one direct get may read whole, or whose first ``limit`` messages it may read.
@@ -118,7 +118,7 @@ def mark_small_partitions(
     return found
 
 
-def without_payloads(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
+def without_large_payloads(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
     """Return ranges whose consumers bring no payloads, in the streams whose messages are ``large``."""
     return [
         replace(each, way=ReadMethod.HEADERS) if each.way is ReadMethod.CONSUMER and each.stream in large else each

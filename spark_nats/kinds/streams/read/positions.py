@@ -180,7 +180,7 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         raise NatsError(OFFSET_OF_ANOTHER(offset=printable(repr(document)), reason=error)) from None
 
 
-def noted_subjects(offset: Mapping[str, Any], filters: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def differing_noted_subjects(offset: Mapping[str, Any], filters: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return under which subjects the streams of an offset were read, if it notes others than the query's now.
 
     In an offset of many streams, one entry notes them for those that have short ones.

@@ -82,12 +82,12 @@ class StreamingQuery:
 
         ``is_limited`` tells whether the options' limits count.
         """
-        if self.idling.wait_while_idle(start):
+        if self.idling.wait_and_tell_if_idle(start):
             return start
         self._established = True
         limits, options = Limits(self._target), self._options
         if is_limited:
-            limits = Limits(self._target, self.pace.min_new, options.max_offsets, options.max_bytes)
+            limits = Limits(self._target, self.pace.min_new_now, options.max_offsets, options.max_bytes)
         asked = clock.monotonic()
         found = self._retry_with_look(advance_and_release, start, limits)
         if found.size:
@@ -148,10 +148,10 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advan
     if pattern is not None:  # a server that is not up to date may list too few streams
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
     asked = look.request_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
-    facts = look.judged(look.check_and_create_consumers(asked, may_wait=True))
+    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(asked, may_wait=True))
     if pattern is None:
-        _warn_of_others(look, facts)
-    for name in facts.doubts:
+        _warn_of_left_streams(look, facts)
+    for name in facts.doubtful_streams:
         look.require_confirmed(facts, name)
     found = run_decision(
         decide_advance(start, facts, limits, look.options), partial(look.answer_and_resume_durables, facts)
@@ -174,7 +174,7 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advan
     return found
 
 
-def _warn_of_others(look: Look, facts: Facts) -> None:
+def _warn_of_left_streams(look: Look, facts: Facts) -> None:
     """Warn once of streams that the query has read and no longer reads. Their positions stay in the offset.
 
     If it reads no stream of the offset, the offset may belong to another source: Spark tells sources apart by order.
@@ -197,11 +197,11 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
     Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
     asked = look.request_facts(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
-    facts = look.judged(look.check_and_create_consumers(asked))
+    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(asked))
     for name, stream in facts.streams.items():
         begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
-            look.report_gone_once_confirmed(facts, name)
+            look.require_gone_and_report(facts, name)
             continue
         resumed = stream.judgement is not Judgement.RECREATED
         if begin is not None and resumed and (what := held.resume_or_explain_loss(look.js, begin.next)):
@@ -218,7 +218,7 @@ def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
 def release_messages_before(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased(look.memory, end)
-    facts = look.judged(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
+    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
         if stream and stream.judgement is not Judgement.RECREATED and not look.require_confirmed(facts, name):
@@ -235,12 +235,12 @@ def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) 
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
-    facts = look.judged(
+    facts = look.judge_all_and_note_intact(
         look.check_and_create_consumers(look.request_facts(tuple(ends), ends, compares=True)), compares=True
     )
     for name, stream in facts.streams.items():
         if stream is None:
-            look.report_gone_once_confirmed(facts, name)
+            look.require_gone_and_report(facts, name)
         elif look.require_confirmed(facts, name):  # not for a recreated stream: the tasks report that
             first = find_first_new(look.js, ends[name], stream.info)
             raise_or_warn([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)

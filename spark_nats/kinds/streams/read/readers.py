@@ -24,9 +24,9 @@ from spark_nats.kinds.streams.read import bounds, planning
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.planning import SeveralRanges, StreamRange
-from spark_nats.kinds.streams.read.positions import QueryOffset, from_json, noted_subjects, to_json
+from spark_nats.kinds.streams.read.positions import QueryOffset, differing_noted_subjects, from_json, to_json
 from spark_nats.kinds.streams.read.query import StreamingQuery
-from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
+from spark_nats.kinds.streams.read.row_warnings import warn_of_own_rows
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.kinds.task import BatchReader, TaskReader, leased_jetstream, with_servers
 from spark_nats.logs import Reporter
@@ -56,10 +56,10 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
     ) -> list[StreamRange]:
         """Return ranges that say how they are read, where another way is faster than a consumer for whole messages."""
-        found = planning.mark_small_partitions(ranges, memory.sizes, limit)
-        return found if PAYLOADS & set(self._schema.names) else planning.without_payloads(found, memory.large)
+        found = planning.with_gets_for_small(ranges, memory.sizes, limit)
+        return found if PAYLOADS & set(self._schema.names) else planning.without_large_payloads(found, memory.large)
 
-    def _partitions(
+    def _cut_and_pack(
         self, ranges: Sequence[StreamRange], memory: QueryMemory, apart: bool = False
     ) -> Sequence[StreamRange | SeveralRanges]:
         """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
@@ -67,7 +67,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         cuts = self._choose_read_methods(planning.cut(ranges, fewest, most), memory)
         return cuts if apart else planning.packed(cuts, fewest, most)
 
-    def _rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
+    def _read_rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read one partition.
 
         The lease replaces connections, and the range's reader restarts sources on a connection that works. Both count
@@ -124,7 +124,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
             # The generator has no name, so that it is closed before the connection when Spark takes no more rows.
             for delivered in lease.read_with_retries(reader.read):
                 if not count:
-                    notice_own_rows(delivered, partition.stream)
+                    warn_of_own_rows(delivered, partition.stream)
                 if adds_sizes:
                     delivered = delivered._replace(messages=delivered.messages.without_size_headers())
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
@@ -176,7 +176,7 @@ class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRa
         with suggesting_names(js, self._options.streams):
             ranges = bounds.plan_batch_and_report_losses(Look(js, self._options, memory))
         if limit is None or not ranges:
-            partitions = self._partitions(ranges, memory)
+            partitions = self._cut_and_pack(ranges, memory)
             _log_plan("batch", ranges, len(partitions))
             return partitions
         return [SeveralRanges(tuple(self._choose_read_methods(ranges, memory, limit)), limit)]
@@ -221,7 +221,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return where the next micro-batch ends."""
         begin, filters = self._offset(start), self._options.filters
         if not self._compared:
-            if noted := noted_subjects(start, filters):
+            if noted := differing_noted_subjects(start, filters):
                 self._query.report_added_subjects(begin, noted)
             self._compared = True
         end = self._query.wait_and_advance(begin, is_limited=not isinstance(limit, ReadAllAvailable))
@@ -262,6 +262,6 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
             for part in planning.for_retention(each, retentions.get(each.stream), False, replaces)
         ]
         apart = any("from" in entry for entry in end.values())
-        partitions = self._partitions(ranges, memory, apart)
+        partitions = self._cut_and_pack(ranges, memory, apart)
         _log_plan("micro-batch", whole, len(partitions), self._query.reach)
         return with_servers(partitions, self._options.connection)

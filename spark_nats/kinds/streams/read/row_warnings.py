@@ -22,7 +22,7 @@ MAX_AHEAD = 86_400.0
 _ahead = Once()  # streams that this process has warned about
 
 
-def notice_own_rows(delivered: Delivered, stream: str) -> None:
+def warn_of_own_rows(delivered: Delivered, stream: str) -> None:
     """Warn of a streaming query that reads its own rows; only the first and the last of the messages are checked.
 
     A machine logs the warning at most once an hour, though each of its Python workers notices. Rows whose message ids
@@ -40,7 +40,7 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
         run_at_most_every(feeds_itself_fact(query, stream), lambda _: logger.warning(said))
 
 
-def notice_times_ahead(info: StreamInfo) -> None:
+def warn_of_times_ahead(info: StreamInfo) -> None:
     """Warn, once in a process, of a stream whose last message is more than :data:`MAX_AHEAD` in the future.
 
     The leader of a stream stamps messages by its clock. A mirror and a restored stream keep the times of another clock.

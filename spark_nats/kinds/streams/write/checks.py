@@ -53,8 +53,8 @@ def create_or_check_target(
         NatsError: the stream does not exist, or cannot be created, or the server does not report its state.
     """
     stream, entry = str(options.stream), None
-    if options.create_stream is not None:
-        found = create_stream(js, options.create_stream)
+    if options.requested_config is not None:
+        found = create_stream(js, options.requested_config)
     else:
         asked: list[StateOf | MessageAt] = [StateOf(stream)]
         if key is not None:
@@ -63,7 +63,7 @@ def create_or_check_target(
         found = or_raise(found)
         if others:
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
-    refuse_mirror(found)
+    check_no_mirror(found)
     if found.config.get("no_ack"):
         raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=stream))
     if options.needs_window and not found.duplicate_window:
@@ -72,7 +72,7 @@ def create_or_check_target(
     return found, entry
 
 
-def refuse_mirror(stream: StreamInfo) -> None:
+def check_no_mirror(stream: StreamInfo) -> None:
     """Raise :class:`PublishError` if a stream is a mirror: it has no subjects, and stores only what its origin has."""
     if origin := stream.origin:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
@@ -92,7 +92,7 @@ def prepare_write_and_mark_start(
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         writer = import_by_name(options.row_writer)(options, sink)
-        writer.prepare(js)
+        writer.check_dead_letter_stream(js)
         if options.stream is None:
             return None
         with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
@@ -103,7 +103,7 @@ def prepare_write_and_mark_start(
         relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
         if relies_on_ids and not stream.duplicate_window:
             logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
-        writer.check(connection, stream)
+        writer.check_target_stream(connection, stream)
         _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
         return _prepare_replay(js, options, stream, streaming)
 

@@ -86,7 +86,7 @@ class CheckedRows(NamedTuple):
         if self.conditional is None:
             yield self
             return
-        before = place_before(self.subjects)
+        before = last_equal_before(self.subjects)
         conditional = bytecolumns.flags_of(self.conditional)
         start = 0
         for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
@@ -99,7 +99,7 @@ class CheckedRows(NamedTuple):
         return CheckedRows(*(None if column is None else column[start:end] for column in self))
 
 
-def place_before(column: pa.Array) -> bytecolumns.Positions:
+def last_equal_before(column: pa.Array) -> bytecolumns.Positions:
     """Return for each value the index of the last equal value before it, -1 where there is none."""
     code = bytecolumns.values_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
@@ -171,14 +171,12 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        self.check_target(batch, first_row)
+        self.check_target_column(batch, first_row)
         try:
             rows = self.encode(batch)
             size = rows.sizes + added
             if (large := size > self.max_size).any():
-                self._check_rule(
-                    "payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size
-                )
+                self._raise_if("payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size)
         except BrokenRuleError as broken:
             row = broken.violation.row
             raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, topics) from None
@@ -215,15 +213,15 @@ class RowChecker:
         """
         columns = self.columns_of(batch)
         if self._columns.convert is not None:
-            columns = self._columns.convert(columns, batch.num_rows, self._check_rule)
-        payloads = self._payloads(columns, batch.num_rows)
-        subjects = self._subjects(columns, batch.num_rows)
-        replies = self._replies(columns.get("reply"))
-        self._check_lines(subjects, replies)
-        headers, message_ids, conditional = self._headers(columns, subjects, payloads)
+            columns = self._columns.convert(columns, batch.num_rows, self._raise_if)
+        payloads = self._checked_payloads(columns, batch.num_rows)
+        subjects = self._checked_subjects(columns, batch.num_rows)
+        replies = self._checked_replies(columns.get("reply"))
+        self._check_line_lengths(subjects, replies)
+        headers, message_ids, conditional = self._encode_headers_and_ids(columns, subjects, payloads)
         return CheckedRows(subjects, payloads, headers, replies, message_ids, conditional)
 
-    def check_target(self, batch: pa.RecordBatch, first_row: int) -> None:
+    def check_target_column(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not name another target than the one that is written to.
 
         Raises:
@@ -242,28 +240,28 @@ class RowChecker:
             )
             raise _invalid(first_row + int(elsewhere.argmax()), column, rule, first_row)
 
-    def _payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+    def _checked_payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
         if is_counter and "payload" not in columns:
             return bytecolumns.repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = bytecolumns.flags_of(payloads.is_null())
-        self._check_rule("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
+        self._raise_if("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = bytecolumns.lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._check_rule("payload", violation_or_none(length > 0, rule), length)
+            self._raise_if("payload", violation_or_none(length > 0, rule), length)
         return payloads
 
-    def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+    def _checked_subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
             return bytecolumns.repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._check_rule("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
-        self._check_rule("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
+        self._raise_if("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
+        self._raise_if("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
         return subjects
 
-    def _replies(self, replies: pa.Array | None) -> pa.Array | None:
+    def _checked_replies(self, replies: pa.Array | None) -> pa.Array | None:
         if replies is None or replies.null_count == len(replies):
             return None
         if self._options.stream is not None:
@@ -271,12 +269,12 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._check_rule("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
+            self._raise_if("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._check_rule("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
+        self._raise_if("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
         return replies
 
-    def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
+    def _check_line_lengths(self, subjects: pa.Array, replies: pa.Array | None) -> None:
         """Refuse a row whose protocol line is too long: the server would close the connection over it."""
         length = bytecolumns.lengths_of(subjects) + self._line_rest
         if replies is not None:
@@ -285,35 +283,35 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._check_rule("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
+        self._raise_if("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
 
-    def _headers(
+    def _encode_headers_and_ids(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
         lines = header_rules.flatten(columns.get("headers", header_rules.no_headers(0)))._replace(rows=rows)
-        self._check_rule("headers", header_rules.find_header_violation(lines))
+        self._raise_if("headers", header_rules.find_header_violation(lines))
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
-        self._check_rule("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
+        self._raise_if("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         elif self._options.stream is not None:
             rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
-            self._check_rule("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
+            self._raise_if("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
         if self._options.control_headers and self._unknown:
             has_unknown = np.zeros(rows, np.bool_)
             has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
             rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
-            self._check_rule("headers", violation_or_none(has_unknown, rule))
+            self._raise_if("headers", violation_or_none(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
             if self._names_stream:
                 extra.append((header_rules.EXPECTED_STREAM, self._options.stream))
-        ids, lines = _with_ids_of_headers(ids, lines)
+        ids, lines = _take_ids_from_headers(ids, lines)
         has_id = bytecolumns.flags_of(ids.is_valid())
         controls: list[tuple[str, pa.Array | str]] = []
         conditional = None
@@ -321,10 +319,10 @@ class RowChecker:
             if column not in columns and not self._options.control_headers:
                 continue
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
-            self._check_rule(column, violation)
+            self._raise_if(column, violation)
             lines, has_it = _drop_overridden_header(values, name, lines)
             if name == header_rules.INCREMENT and column in columns:
-                self._check_rule(column, violation_or_none(~has_it, "is null, and a counter takes only increments"))
+                self._raise_if(column, violation_or_none(~has_it, "is null, and a counter takes only increments"))
             if name == header_rules.EXPECTED_REVISION and has_it.any():
                 either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
                 conditional = bytecolumns.booleans(either)
@@ -363,7 +361,7 @@ class RowChecker:
                 logger.warning(conditions.CONTROL_HEADERS_LEFT_OUT(headers=shown).with_code)
         return lines.where(~is_control)
 
-    def _check_rule(
+    def _raise_if(
         self,
         column: str,
         violation: Violation | None,
@@ -426,7 +424,7 @@ def _drop_overridden_header(
     return lines, has_it
 
 
-def _with_ids_of_headers(ids: pa.Array, lines: header_rules.HeaderLines) -> tuple[pa.Array, header_rules.HeaderLines]:
+def _take_ids_from_headers(ids: pa.Array, lines: header_rules.HeaderLines) -> tuple[pa.Array, header_rules.HeaderLines]:
     """Return the rows' message ids, from their headers where ``ids`` has none, and the lines without these headers.
 
     The first such header whose value is not empty counts, without the white space before the value.

@@ -101,7 +101,7 @@ class MessageIds:
         hashed = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
         # Rows are counted by 64 bits of their hashes. Rows that share only these bits are counted together: their ids
         # still differ, but depend on the order of rows. So a replay may store such rows twice, but loses none.
-        before = self._seen.add(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
+        before = self._seen.add_and_count_before(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
         if not before.any():
             return pc.binary_join_element_wise(self._prefix, hashed, _NOTHING)
         numbers = pc.binary_join_element_wise(_DASH, integers(before).cast(pa.string()), _NOTHING)
@@ -178,7 +178,7 @@ class Occurrences:
     def __init__(self) -> None:
         self._runs: list[npt.NDArray[np.uint64]] = []
 
-    def add(self, numbers: npt.NDArray[np.uint64]) -> Positions:
+    def add_and_count_before(self, numbers: npt.NDArray[np.uint64]) -> Positions:
         """Add numbers, and return for each how many equal numbers were added before it, in any call.
 
         Equal numbers of one call are counted in any order.

@@ -90,7 +90,7 @@ def write_note(
         note |= {"process": mark.process, "id_lifetime_ms": int(mark.id_lifetime * 1000), "noted": mark.noted}
     with reporting_unusable_bucket(options):
         try:
-            return Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
+            return Bucket(js, options.state_bucket).put(task.note_key, json.dumps(note).encode(), revision)
         except JetStreamError as error:
             # A stale leader has returned an old revision, or another attempt has just written the note.
             if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
@@ -110,18 +110,18 @@ def memory_at(mark: StartMark) -> IdMemory:
     return IdMemory(mark.end.created, mark.process, mark.id_lifetime)
 
 
-def age_of(mark: StartMark, now: int) -> float:
+def age_unless_set_back(mark: StartMark, now: int) -> float:
     """Return the seconds since a task began, by a server's clock that reads ``now`` and by this machine's.
 
     Return -1 if the server's clock was set back since: then a restart forgets also ids of messages that it still has
     (seen with nats-server 2.15.1).
     """
-    if now < mark.time or set_back(mark, now) > _CLOCKS_DIFFER:
+    if now < mark.time or clock_setback(mark, now) > _CLOCKS_DIFFER:
         return -1.0
     return max(now - mark.time, clock.time_ns() - mark.noted) / 1e9
 
 
-def set_back(mark: StartMark, now: int) -> int:
+def clock_setback(mark: StartMark, now: int) -> int:
     """Return by how many nanoseconds a server's clock, which reads ``now``, was set back since a task began.
 
     It is compared with the clocks of this machine and of the one that noted the task.
@@ -160,14 +160,14 @@ def reporting_unusable_bucket(options: WriteOptions) -> Iterator[None]:
     try:
         yield
     except (PermissionsError, JetStreamError) as error:
-        raise error.with_context(conditions.STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None
+        raise error.with_message(conditions.STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None
 
 
 def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMemory) -> bool:
     """Tell whether a stream certainly knows the ids of all that it has stored since a mark, without being read."""
     noted = memory_at(mark)
     is_known = noted.knows_ids_if_present if stream.has_all_after(mark.end.last) else noted.knows_all
-    return is_known(memory_now, age_of(mark, stream.time))
+    return is_known(memory_now, age_unless_set_back(mark, stream.time))
 
 
 def request_state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
@@ -218,7 +218,7 @@ class AlreadyStored:
             self._last_values = _LastValues(self._ids, found)
         self.rows = 0
 
-    def report_forgotten_or_defer(self) -> None:
+    def report_forgotten_ids_or_defer(self) -> None:
         """Report that the stream has forgotten ids of rows that it does not have any more.
 
         Where the last message of each subject is what counts, report it only when such a row comes.
@@ -360,7 +360,7 @@ class Fence:
         """
         self._remembered = mark, doubt
 
-    def is_due(self, connection: Connection) -> bool:
+    def is_check_due(self, connection: Connection) -> bool:
         """Tell whether to :meth:`check_latest_and_read_on` before more rows are sent over a connection."""
         is_other = connection is not self._connection
         return is_other or self._remembered is not None or clock.monotonic() - self._asked > self._window / 8
@@ -374,7 +374,7 @@ class Fence:
             NatsError: the note or the stream cannot be read.
         """
         now = clock.monotonic()
-        self._end_if_later(js)
+        self._check_no_later_attempt(js)
         self._asked = now
         self._report_if_memory_lost(js)
         may_have_forgotten = self._note_and_compare_process(js)
@@ -384,9 +384,9 @@ class Fence:
         if is_last_look:
             self.earlier.clear()
 
-    def _end_if_later(self, js: JetStream) -> None:
+    def _check_no_later_attempt(self, js: JetStream) -> None:
         """Raise :class:`PublishError` if a later attempt has written the note."""
-        entry, _ = read_note(js, self._options, self._task.key)
+        entry, _ = read_note(js, self._options, self._task.note_key)
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
 
@@ -429,4 +429,4 @@ def check_can_read_back(js: JetStream, stream: StreamInfo, singly: bool = False)
             if singly:
                 message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
         except (PermissionsError, JetStreamError) as error:
-            raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
+            raise error.with_message(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

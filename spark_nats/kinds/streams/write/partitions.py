@@ -79,7 +79,7 @@ def write_partition(
         # A retried attempt is expected to find rows that are stored already.
         again = conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=duplicates, rows=count)
         logger.warning(again.with_code)
-    writer.warn(count)
+    writer.warn_of_bad_rows(count)
     rows = count - counts.skipped - counts.bad
     counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.lease.reconnects)
     return Written(counts, task.query if dedup.unsure else None, task.run)
@@ -129,10 +129,10 @@ class RowWriter:
         self._options = options
         self._sink = sink
 
-    def prepare(self, js: JetStream) -> None:
+    def check_dead_letter_stream(self, js: JetStream) -> None:
         """Check on the driver, before the target, what else the tasks need."""
 
-    def check(self, connection: Connection, stream: StreamInfo) -> None:
+    def check_target_stream(self, connection: Connection, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
     def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:
@@ -175,7 +175,7 @@ class RowWriter:
         """Return the rows of a batch as they are published; a row that breaks a rule is an error."""
         return checker.check_and_encode(batch, first_row)
 
-    def warn(self, rows: int) -> None:
+    def warn_of_bad_rows(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""
 
     def _write_rows(
@@ -202,7 +202,7 @@ class RowWriter:
         """Pass batches on, as long as no later attempt at the task has begun."""
         fence = self._deduplication.fence
         for batch in batches:
-            if fence is not None and fence.is_due(self._lease.js.connection):
+            if fence is not None and fence.is_check_due(self._lease.js.connection):
                 publisher.ask_with_retries(fence.check_latest_and_read_on)
             yield batch
 
@@ -248,15 +248,15 @@ _looked: deque[str] = deque(maxlen=64)
 def _warn_at_first_rows(
     options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass batches on; call :func:`_warn_of_streams` for the first batch with rows of a write in this process."""
+    """Pass batches on; once in this process for a write, call :func:`_warn_if_streams_listen` for its first rows."""
     for batch in batches:
         if write_id not in _looked and batch.num_rows:
             _looked.append(write_id)
-            _warn_of_streams(options, batch)
+            _warn_if_streams_listen(options, batch)
         yield batch
 
 
-def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
+def _warn_if_streams_listen(options: WriteOptions, batch: pa.RecordBatch) -> None:
     """Warn when a stream listens on a subject that is written without acknowledgement.
 
     The stream may drop messages unseen. Only the first :data:`_SUBJECTS_LOOKED_AT` subjects are checked.

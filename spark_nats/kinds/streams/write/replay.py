@@ -100,7 +100,7 @@ class ExactlyOnce(Deduplication):
             DataLossError: what the attempt has stored cannot be determined, and ``failOnDataLoss`` is set.
             NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
         """
-        key = self._task.key if self._task.batch is not None else None
+        key = self._task.note_key if self._task.batch is not None else None
         stream, entry = lease.ask_with_retries(create_or_check_target, self._options, key)
         if key is None:  # the driver has noted where a batch write began
             mark = self._task.mark if self._task.attempt else None
@@ -125,7 +125,7 @@ class ExactlyOnce(Deduplication):
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
         # Another attempt may have stored rows since this one read the stream's state.
         stream, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-        noted, age = notes.memory_at(mark), notes.age_of(mark, stream.time)
+        noted, age = notes.memory_at(mark), notes.age_unless_set_back(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
             stream = lease.ask_with_retries(_warn_if_end_lost, task, task.batch, mark, stream)
             if _has_changed_since(stream, mark):
@@ -152,10 +152,10 @@ class ExactlyOnce(Deduplication):
         if found.removed:
             # It may have forgotten ids while it was read.
             now, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-            if not noted.knows_all(memory, notes.age_of(mark, now.time)):
-                already_stored.report_forgotten_or_defer()
+            if not noted.knows_all(memory, notes.age_unless_set_back(mark, now.time)):
+                already_stored.report_forgotten_ids_or_defer()
             elif fence is not None:
-                fence.rely_on_memory(mark, already_stored.report_forgotten_or_defer)
+                fence.rely_on_memory(mark, already_stored.report_forgotten_ids_or_defer)
         if fence is not None:
             fence.earlier.append(already_stored)
         return mark, already_stored
@@ -231,9 +231,9 @@ class ExactlyOnce(Deduplication):
                 messages=end.last - since,
                 last=end.last,
                 stored=_stored_at(mark.end),
-                task=self._task.whole,
+                task=self._task.write_in_words,
                 kept=since,
-                others=self._task.others,
+                others=self._task.other_writes_in_words,
             )
             logger.warning(lost.with_code)
         is_there = since >= stream.first_sequence
@@ -249,7 +249,7 @@ class ExactlyOnce(Deduplication):
         deadline = clock.monotonic() + CONFIRMATION
         batch = int(self._task.batch or 0)
         while True:
-            entry, state = notes.read_note(js, self._options, self._task.key)
+            entry, state = notes.read_note(js, self._options, self._task.note_key)
             if state is None or state.batch != batch:
                 return
             if fence.try_to_write_note(js, mark, entry.revision, deadline):
@@ -274,9 +274,9 @@ def _read_known_notes(
     The key is read unless ``held`` is its entry, read a moment ago.
     """
     if isinstance(held, Entry):
-        entry, note = held, notes.parse_note(held, task.key)
+        entry, note = held, notes.parse_note(held, task.note_key)
     else:
-        entry, note = notes.read_note(js, options, task.key)
+        entry, note = notes.read_note(js, options, task.note_key)
     zero, batch = None, int(task.batch or 0)
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
         zero = notes.read_note(js, options, f"{task.query}.0")[1]
@@ -288,7 +288,7 @@ def _read_known_notes(
 
 def _noted_key(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     """Return where a task notes that it begins, and in which run of its query."""
-    return options.connection, options.state_bucket, task.key, task.run
+    return options.connection, options.state_bucket, task.note_key, task.run
 
 
 def _search_tail_for_rows(
@@ -364,9 +364,9 @@ def _warn_if_end_lost(
             stream=stream.name,
             last=mark.end.last,
             stored=_stored_at(mark.end),
-            task=task.whole if batch is None else f"micro-batch {batch}",
+            task=task.write_in_words if batch is None else f"micro-batch {batch}",
             now=stream.last_sequence,
-            others=task.others,
+            others=task.other_writes_in_words,
         )
         logger.warning(lost.with_code)
     return stream

@@ -58,7 +58,8 @@ class Written(WriterCommitMessage):
     Attributes:
         counts: what the task has done. Failed attempts at the same task report nothing.
         unsure_query: id of the query, if its micro-batch may have been begun before, as far as the task knows.
-        run: id of the query's run that the task belongs to, also within ``foreachBatch``; see :func:`.writers.run_of`.
+        run: id of the query's run that the task belongs to, also within ``foreachBatch``: see
+            :func:`.writers.job_group_of`.
     """
 
     counts: Counts
@@ -120,21 +121,21 @@ class WriteTask:
     planned_at: int = 0
 
     @property
-    def key(self) -> str:
+    def note_key(self) -> str:
         """Key of its note in the state bucket."""
         return f"{self.query}.{self.partition}"
 
     @property
     def name(self) -> str:
         """Name of the task in messages."""
-        return f"partition {self.partition} of {self.whole}"
+        return f"partition {self.partition} of {self.write_in_words}"
 
     @property
-    def whole(self) -> str:
+    def write_in_words(self) -> str:
         """Name of the write or micro-batch that it is a part of."""
         return "this write" if self.batch is None else f"micro-batch {self.batch}"
 
     @property
-    def others(self) -> str:
+    def other_writes_in_words(self) -> str:
         """Name of others of these."""
         return "other writes" if self.batch is None else "micro-batches before this one"

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def run_of(context: TaskContext | None) -> str:
+def job_group_of(context: TaskContext | None) -> str:
     """Return a task's job group: the id of a streaming query's run, else what a user has set; empty without any."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
-def writer(options: Query, schema: StructType) -> NatsWriter:
+def prepare_and_make_writer(options: Query, schema: StructType) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
@@ -51,7 +51,7 @@ def writer(options: Query, schema: StructType) -> NatsWriter:
     return NatsWriter(options, sink, may_have_ids(columns, options), mark)
 
 
-def stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
+def prepare_and_make_stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
     """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
@@ -101,7 +101,7 @@ class _Writer:
     def _task(self, context: TaskContext | None, query: str, batch: str | None) -> WriteTask:
         """Return the task that runs here."""
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        run, planned_at = run_of(context), self._planned_at
+        run, planned_at = job_group_of(context), self._planned_at
         return WriteTask(query, batch, partition, attempt, self._mark, self._own_ids, run, planned_at)
 
     def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:

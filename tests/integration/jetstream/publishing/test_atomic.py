@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream import views
 from spark_nats.jetstream.publishing import batches
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.publish_acks import Verdict
@@ -104,7 +104,7 @@ def test_more_rows_than_a_batch_may_have_are_refused_before_anything_is_sent(
             taken.append(i)
             yield from numbers_table(unique, 300).to_batches()
 
-    options = parse_write({"servers": nats_server.url, "stream": unique, "atomic": "true"}, streaming=False)
+    options = parse_write_options({"servers": nats_server.url, "stream": unique, "atomic": "true"}, streaming=False)
     with pytest.raises(PublishError, match=r"more than 1000 rows.*nothing was sent; make the partitions smaller"):
         write_partition(options, WriteTask("", None, 0), endless())
     assert len(taken) == 4
@@ -467,7 +467,9 @@ def test_a_batch_whose_answer_is_lost_is_stored_once(server_factory: ServerFacto
             yield from numbers_table("S", 2).to_batches()
 
         harming: Future[None] | None = None
-        assert write_partition(parse_write(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
+        assert (
+            write_partition(parse_write_options(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
+        )
         assert harming is not None
         harming.result()
         assert client.stored_numbers("S") == [0, 1] + [9, 9] * late
@@ -497,7 +499,9 @@ def test_a_batch_whose_answer_is_missed_only_after_the_window_is_stored_once(
             yield from numbers_table("S", 2).to_batches()
 
         waiting: Future[None] | None = None
-        assert write_partition(parse_write(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
+        assert (
+            write_partition(parse_write_options(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
+        )
         assert waiting is not None
         waiting.result()
         assert client.stored_numbers("S") == [0, 1, 9, 9]

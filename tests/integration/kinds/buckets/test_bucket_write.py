@@ -272,7 +272,7 @@ def test_a_key_that_was_deleted_is_created_again(
 def after_each_conflict(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]) -> None:
     """Have somebody act after each decision on a conflict, before the row is sent again."""
     coming = iter(others)
-    decide = Conflicts.resolve
+    decide = Conflicts.resolve_or_raise
 
     def resolve(self: Conflicts, js: Any, conflict: Any) -> Any:
         resolution = decide(self, js, conflict)
@@ -280,7 +280,7 @@ def after_each_conflict(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], o
             act()
         return resolution
 
-    monkeypatch.setattr(Conflicts, "resolve", resolve)
+    monkeypatch.setattr(Conflicts, "resolve_or_raise", resolve)
 
 
 def test_a_key_that_somebody_else_creates_again_conflicts_with_what_the_row_says(

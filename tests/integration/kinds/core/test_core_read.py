@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client import connect
 from spark_nats.errors import ServerError
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.writers import NatsWriter
 from tests.connections import options_for
 from tests.integration.support import (
@@ -260,7 +260,7 @@ def test_the_option_echo_reaches_the_server() -> None:
 
     with scripted_server(script) as url:
         for echo in ("true", "false"):
-            options = parse_write({"servers": url, "subject": "a", "echo": echo}, False)
+            options = parse_write_options({"servers": url, "subject": "a", "echo": echo}, False)
             NatsWriter(options).write(iter([]))
     assert [b'"echo":%b' % echo in hello for echo, hello in zip((b"true", b"false"), hellos, strict=True)] == [True] * 2
 
@@ -279,7 +279,7 @@ def test_rows_that_the_server_took_before_an_error_are_counted() -> None:
 
     batches = [pa.record_batch({"payload": [b"x"] * 100}) for _ in range(3)]
     with scripted_server(script) as url:
-        options = parse_write({"servers": url, "subject": "a"}, False)
+        options = parse_write_options({"servers": url, "subject": "a"}, False)
         writer = NatsWriter(options)
         looked_at(writer)
         with pytest.raises(ServerError) as raised:
@@ -343,7 +343,7 @@ def test_a_write_that_a_stream_captures_is_warned_about_once(
         caplog.clear()
         subjects = pa.array([f"other.{unique}", f"{unique}.x"])
         batch = pa.record_batch({"subject": subjects, "payload": [b"1", b"2"]})
-        NatsWriter(parse_write({"servers": nats_server.url}, False)).write(iter([batch, batch]))
+        NatsWriter(parse_write_options({"servers": nats_server.url}, False)).write(iter([batch, batch]))
         assert len(caplog.records) == 1
     assert nats_py.held(unique) == 4
 
@@ -351,7 +351,7 @@ def test_a_write_that_a_stream_captures_is_warned_about_once(
 def write_here(server: Server, **options: Any) -> None:
     """Write two batches with one task, run in this process."""
     batch = pa.record_batch({"payload": [b"1"]})
-    NatsWriter(parse_write({"servers": server.url, **options}, False)).write(iter([batch, batch]))
+    NatsWriter(parse_write_options({"servers": server.url, **options}, False)).write(iter([batch, batch]))
 
 
 @pytest.mark.docker

@@ -27,7 +27,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionError, NatsError
 from spark_nats.kinds.core import receiver
 from spark_nats.kinds.core.read import NatsCoreStreamReader
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from tests.integration.support import (
     collecting,
     error_of,
@@ -396,7 +396,9 @@ class Here:
 
     def __init__(self, url: str, **options: str) -> None:
         schema = StructType().add("payload", "binary").add("timestamp", "timestamp")
-        self.reader = NatsCoreStreamReader(parse_read({"servers": url, "subject": "a", **options}, True), schema)
+        self.reader = NatsCoreStreamReader(
+            parse_read_options({"servers": url, "subject": "a", **options}, True), schema
+        )
         self._executors = pickle.dumps(self.reader)
         self.offset: dict[str, Any] = self.reader.initialOffset()
 
@@ -892,7 +894,7 @@ def test_what_comes_into_the_spool_late_is_read_before_what_is_published_since(
             assert first.micro_batch() == [0]
             second.offset = first.offset
             wait_until(lambda: second.own_messages == 1)
-            second.reader._backlog.take(0, 1)
+            second.reader._backlog.get_and_mark_taken(0, 1)
             nats_py.publish_each(unique, range(1, 2))
             wait_until(lambda: first.received == 2)
             second.reader._kept = []  # it has looked

@@ -55,8 +55,8 @@ def test_who_may_not_listen_any_more_is_told_so_and_keeps_what_came_before(serve
         wait_until(lambda: backlog.end == 1, timeout=60)
         reload(server, may("b.>"))
         assert REFUSED in refusal(receiver)
-    receiver.unsubscribe_and_wait()
-    assert [piece.messages for piece in backlog.take(0, 1)] == [1]
+    receiver.unsubscribe_drain_and_close()
+    assert [piece.messages for piece in backlog.get_and_mark_taken(0, 1)] == [1]
 
 
 def test_who_may_not_listen_when_the_server_is_back_is_told_so(server_factory: ServerFactory) -> None:
@@ -65,4 +65,4 @@ def test_who_may_not_listen_when_the_server_is_back_is_told_so(server_factory: S
     server.kill()
     server_factory(may("b.>"), jetstream=False, port=server.port)
     assert REFUSED in refusal(receiver)
-    receiver.unsubscribe_and_wait()
+    receiver.unsubscribe_drain_and_close()

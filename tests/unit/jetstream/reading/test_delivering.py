@@ -96,7 +96,7 @@ class Rules:
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         if not cursor.at_end:
             cursor = cursor.skip(min((s for s in self.stored if s >= cursor.received), default=END))
-        return Step(cursor.judged(), Move.FINISH if cursor.at_end else Move.RECEIVE)
+        return Step(cursor.without_gaps(), Move.FINISH if cursor.at_end else Move.RECEIVE)
 
 
 def read_on(rules: Rules, reading: Reading, stops: Iterator[int]) -> list[int]:

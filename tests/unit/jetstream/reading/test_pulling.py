@@ -18,8 +18,8 @@ def fed(requests: PullRequests, sizes: list[int], chunks: list[int]) -> None:
 
 def test_a_request_is_done_when_its_messages_are_used_up():
     requests = PullRequests()
-    requests.add(3, 1000)
-    requests.add(5, 1000)
+    requests.note_sent(3, 1000)
+    requests.note_sent(5, 1000)
     assert (len(requests), requests.messages) == (2, 8)
     requests.subtract_delivered(np.array([10, 10, 10, 10]))
     assert (len(requests), requests.messages) == (1, 4)
@@ -27,16 +27,16 @@ def test_a_request_is_done_when_its_messages_are_used_up():
 
 def test_a_message_that_does_not_fit_goes_to_the_next_request():
     requests = PullRequests()
-    requests.add(10, 100)
-    requests.add(10, 100)
+    requests.note_sent(10, 100)
+    requests.note_sent(10, 100)
     requests.subtract_delivered(np.array([60, 60]))
     assert requests.messages == 9
 
 
 def test_an_end_that_was_counted_already_ends_no_other_request():
     requests = PullRequests()
-    requests.add(10, 100)
-    requests.add(10, 100)
+    requests.note_sent(10, 100)
+    requests.note_sent(10, 100)
     requests.subtract_delivered(np.array([60, 60]))  # the first one has no room for the second message
     requests.note_end()  # which the server now says of it
     assert len(requests) == 1
@@ -48,8 +48,8 @@ def test_an_end_that_was_counted_already_ends_no_other_request():
 
 def test_a_request_of_which_every_byte_was_used_ends_without_a_word():
     requests = PullRequests()
-    requests.add(10, 100)
-    requests.add(10, 100)
+    requests.note_sent(10, 100)
+    requests.note_sent(10, 100)
     requests.subtract_delivered(np.array([50, 50]))
     assert len(requests) == 1
     requests.note_end()
@@ -58,8 +58,8 @@ def test_a_request_of_which_every_byte_was_used_ends_without_a_word():
 
 def test_a_request_without_a_limit_of_bytes_ends_without_a_word():
     requests = PullRequests()
-    requests.add(2, None)
-    requests.add(5, None)
+    requests.note_sent(2, None)
+    requests.note_sent(5, None)
     requests.subtract_delivered(np.array([50, 50, 50]))
     assert (len(requests), requests.messages) == (1, 4)
     requests.note_end()  # of the second one, whose time is over
@@ -68,7 +68,7 @@ def test_a_request_without_a_limit_of_bytes_ends_without_a_word():
 
 def test_forgotten_requests_are_none():
     requests = PullRequests()
-    requests.add(10, 100)
+    requests.note_sent(10, 100)
     requests.forget()
     assert (len(requests), requests.messages) == (0, 0)
 
@@ -82,7 +82,7 @@ def test_it_does_not_matter_in_which_chunks_messages_arrive(asked, sizes, chunks
     at_once, in_chunks = PullRequests(), PullRequests()
     for requests in (at_once, in_chunks):
         for messages, size in asked:
-            requests.add(messages, size)
+            requests.note_sent(messages, size)
     fed(at_once, sizes, [])
     fed(in_chunks, sizes, chunks)
     assert at_once.messages == in_chunks.messages

@@ -306,7 +306,7 @@ def test_an_end_that_is_lost_stays_so_if_a_source_fails_meanwhile_and_others_fil
             raise failures.pop()
         return False
 
-    monkeypatch.setattr(consumers, "may_be_kept", fails_once)
+    monkeypatch.setattr(consumers, "may_keep_consumers", fails_once)
     said: list[str] = []
     assert read(stream, 41, lost=said.append) == list(range(1, 31))
     assert len(said) == 1

@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_nats.kinds.buckets.as_of import held_at, may_have_lost
-from spark_nats.kinds.buckets.key_columns import may_replace_all
+from spark_nats.kinds.buckets.key_columns import may_remove_earlier_entries
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.headers import is_within_batch
 
@@ -111,4 +111,4 @@ def test_what_replaces_all_that_its_key_held() -> None:
     blocks = [f"NATS/1.0\r\n{each}\r\n\r\n".encode() for each in headers] + [b""]
     wire = b"".join(b"HMSG $KV.B.k 1 %d %d\r\n%s\r\n" % (len(block), len(block), block) for block in blocks if block)
     messages = Decoder().feed(wire + b"MSG $KV.B.k 1 0\r\n\r\n").messages
-    assert may_replace_all(messages).tolist() == [True, True, True, True, False, False]
+    assert may_remove_earlier_entries(messages).tolist() == [True, True, True, True, False, False]

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructType
 from spark_nats.kinds.core.backlog import PIECE_OVERHEAD, Backlog, Piece, cut_into_partitions
 from spark_nats.kinds.core.read import NatsCoreStreamReader, WireSlice
 from spark_nats.kinds.core.spool import Spool
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.protocol.decoder import Decoder, frame_ends
 from tests.unit.strategies import control_frames, message_frames
 
@@ -57,7 +57,7 @@ def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], min
     assert all(sum(len(piece.wire) for piece in each) <= max(max_bytes, largest) for each in slices)
     assert all(map(messages_of, slices))
     reader = NatsCoreStreamReader(
-        parse_read({"subject": ">"}, streaming=True), StructType().add("timestamp", LongType())
+        parse_read_options({"subject": ">"}, streaming=True), StructType().add("timestamp", LongType())
     )
     read = [batch for each in slices for batch in reader.read(WireSlice.of(each))]
     assert [time for batch in read for time in batch.column(0).to_pylist()] == [row[-1] for row in rows(parts)]
@@ -80,12 +80,12 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
     start = 0
     while start < backlog.end:
         end = data.draw(st.integers(start + 1, backlog.end))
-        assert rows(backlog.take(start, end)) == everything[start:end]
-        assert rows(backlog.take(start, end)) == everything[start:end]
+        assert rows(backlog.get_and_mark_taken(start, end)) == everything[start:end]
+        assert rows(backlog.get_and_mark_taken(start, end)) == everything[start:end]
         if data.draw(st.booleans()):
             backlog.release(end)
         start = end
-    assert backlog.take(start, start) == []
+    assert backlog.get_and_mark_taken(start, start) == []
     assert not backlog.take_losses("a")
 
 
@@ -99,7 +99,7 @@ def test_a_backlog_says_how_many_messages_have_so_many_bytes(
         backlog.add_or_drop(part)
 
     def size(start: int, end: int) -> int:
-        return sum(len(piece.wire) for piece in backlog.take(start, end))
+        return sum(len(piece.wire) for piece in backlog.get_and_mark_taken(start, end))
 
     start = 0
     while start < backlog.end:
@@ -122,11 +122,11 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
         kept += rows([part])[:added]
         dropped += part.messages - added
         if added < part.messages:  # there was no room for one more
-            waiting = sum(piece.size for piece in backlog.take(taken, backlog.end))
+            waiting = sum(piece.size for piece in backlog.get_and_mark_taken(taken, backlog.end))
             taken = backlog.end
             next_end = int(frame_ends(part.wire)[added]) - (int(frame_ends(part.wire)[added - 1]) if added else 0)
             assert waiting <= limit < waiting + next_end + PIECE_OVERHEAD
-    assert rows(backlog.take(0, backlog.end)) == kept
+    assert rows(backlog.get_and_mark_taken(0, backlog.end)) == kept
     losses = backlog.take_losses("a")
     if dropped:
         (loss,) = losses
@@ -148,7 +148,7 @@ def test_what_was_taken_waits_no_longer() -> None:
     for _ in range(5):
         backlog.add_or_drop(Piece(message(b"x" * 100), 1, 0))
         backlog.add_or_drop(Piece(message(b"y" * 100), 1, 0))
-        backlog.take(backlog.end - 2, backlog.end)
+        backlog.get_and_mark_taken(backlog.end - 2, backlog.end)
     assert backlog.end == 10
     assert not backlog.take_losses("a")
 

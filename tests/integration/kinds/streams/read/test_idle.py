@@ -229,7 +229,9 @@ def test_a_watch_that_is_silent_is_not_relied_on(
         with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
             proxy.silent = Direction.TO_CLIENT
             client.store_empty(unique, 1)
-            wait_until(lambda: query.reader._query.idling.wait_while_idle(query.reader._offset(query.offset)) is False)
+            wait_until(
+                lambda: query.reader._query.idling.wait_and_tell_if_idle(query.reader._offset(query.offset)) is False
+            )
             proxy.silent = None
             assert sequences(query, 1) == [1]
 
@@ -248,7 +250,9 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         listen(query)  # with requests left for what is passed, for which heartbeats go on
         proxy.lost = b"$JS.ACK."
         client.store_empty(unique, 1, "a")
-        wait_until(lambda: query.reader._query.idling.wait_while_idle(query.reader._offset(query.offset)) is False)
+        wait_until(
+            lambda: query.reader._query.idling.wait_and_tell_if_idle(query.reader._offset(query.offset)) is False
+        )
         proxy.lost = None
         assert sequences(query, 1) == [52]
 

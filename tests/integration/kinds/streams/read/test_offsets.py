@@ -7,7 +7,7 @@ import pytest
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.views import StreamView
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
@@ -44,13 +44,13 @@ class Query:
 @pytest.fixture
 def query(js, unique):
     """Make a query of the stream `unique` with more options."""
-    return lambda **options: Query(js, parse_read({"stream": unique, **options}, streaming=True))
+    return lambda **options: Query(js, parse_read_options({"stream": unique, **options}, streaming=True))
 
 
 @pytest.fixture
 def batch(js, unique):
     def ranges(**options):
-        parsed = parse_read({"stream": unique, **options}, streaming=False)
+        parsed = parse_read_options({"stream": unique, **options}, streaming=False)
         return bounds.plan_batch_and_report_losses(Look(js, parsed, QueryMemory(parsed, patience=0.0)))
 
     return ranges
@@ -226,7 +226,7 @@ def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_
 
 def test_asking_prepares_nothing(js, nats_py, unique):
     nats_py.create_stream(unique)
-    options = parse_read({"stream": unique, "consume": "true"}, streaming=True)
+    options = parse_read_options({"stream": unique, "consume": "true"}, streaming=True)
     look = Look(js, options, QueryMemory(options, patience=0.0))
     for _ in range(2):
         facts = look.request_facts([unique])
@@ -253,7 +253,7 @@ def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(
     counting = Counting(js.connection)
 
     def trips(start, limits, **options):
-        parsed = parse_read({"stream": ",".join(names), **options}, streaming=True)
+        parsed = parse_read_options({"stream": ",".join(names), **options}, streaming=True)
         Counting.trips.clear()
         found = advance_and_release(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
         return found.end, list(Counting.trips)

@@ -12,7 +12,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.times import first_at
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
 from tests.integration.support import Query, batch_sequences, read_sequences, sentence_of, stream_reader
@@ -41,7 +41,7 @@ def holed(nats_server: Server) -> Iterator[tuple[str, dict[int, datetime]]]:
 
 
 def read_options(server: Server, streaming: bool = False, **given: str) -> ReadOptions:
-    parsed = parse_read({"servers": server.url, **given}, streaming)
+    parsed = parse_read_options({"servers": server.url, **given}, streaming)
     assert isinstance(parsed, ReadOptions)
     return parsed
 

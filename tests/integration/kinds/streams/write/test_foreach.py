@@ -113,7 +113,9 @@ def test_a_server_that_pings_between_two_rows_is_answered(monkeypatch: pytest.Mo
             elif line == b"PONG\r\n":
                 answered.set()
 
-    monkeypatch.setattr(partitions, "_warn_of_streams", lambda *_: None)  # which asks over a connection of its own
+    monkeypatch.setattr(
+        partitions, "_warn_if_streams_listen", lambda *_: None
+    )  # which asks over a connection of its own
     with scripted_server(server) as url:
         writer = NatsForeachWriter(servers=url, subject="a", retryTimeout="0s")
         writer.open(0, 0)

@@ -26,7 +26,7 @@ from spark_nats.conditions import Topic
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, NatsError, PublishError
 from spark_nats.jetstream import views
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -606,7 +606,7 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
 ) -> None:
     monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     given = {"servers": cluster.urls, "stream": unique, "subject": f"{unique}.x", "stateBucket": unique}
-    options = parse_write(given, streaming=True)
+    options = parse_write_options(given, streaming=True)
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3)
         prepare_write_and_mark_start(options, streaming=True)

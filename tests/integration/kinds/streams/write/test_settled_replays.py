@@ -320,10 +320,10 @@ def test_a_retry_elsewhere_finds_its_rows_though_its_note_was_put_back(
     write_partition(options, replace(task, batch="0", attempt=0), payload_batches(ROWS))
     with connect(options.connection) as connection:
         bucket = Bucket(JetStream(connection), options.state_bucket)
-        before = bucket.get(task.key)
+        before = bucket.get(task.note_key)
         stop(options, ROWS, 30, replace(task, attempt=0))
         wait_until(lambda: stored_counts(nats_py, unique).total() == len(ROWS) + 30)
-        bucket.put(task.key, before.value)
+        bucket.put(task.note_key, before.value)
     forget(nats_py, unique)
     monkeypatch.setattr(replay, "_noted", {})
     with pytest.raises(DataLossError, match="it does not know partition 0 of micro-batch 1, of which stream"):
@@ -668,12 +668,12 @@ def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Ser
     task, mark = replace(TASK, query=unique), StartMark(unique, Position("now", 6), 0)
     with connect(options_for(nats_server.url)) as connection:
         js = JetStream(connection)
-        entry, note = read_note(js, options, task.key)
+        entry, note = read_note(js, options, task.note_key)
         assert note is None
         later = clock.monotonic() + 60
         assert write_note(js, options, task, mark, entry.revision, later)
         assert not write_note(js, options, task, replace(mark, end=Position("now", 10)), entry.revision, later)
-        assert read_note(js, options, task.key)[1] == Note(7, replace(mark, time=ANY), "", 0)
+        assert read_note(js, options, task.note_key)[1] == Note(7, replace(mark, time=ANY), "", 0)
 
 
 def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:

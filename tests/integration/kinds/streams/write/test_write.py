@@ -19,7 +19,7 @@ from pyspark.sql.functions import count, expr, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.control import MAX_CONTROL_LINE
@@ -329,7 +329,7 @@ def test_batches_have_message_ids_only_if_asked(
 
 def partition(server: Server, rows: pa.RecordBatch, **options: Any) -> None:
     """Write rows as a task of Spark's does, without Spark."""
-    parsed = parse_write({"servers": server.url, **options}, streaming=False)
+    parsed = parse_write_options({"servers": server.url, **options}, streaming=False)
     write_partition(parsed, WriteTask("", None, 0), iter([rows]))
 
 
@@ -385,7 +385,7 @@ def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, uniqu
     for subject, increments in ((f"{unique}.a", ["+1"] * 40 + ["-5"]), (f"{unique}.b", ["+7"])):
         rows = messages_with([{"Nats-Incr": each} for each in increments], subject, [b""] * len(increments))
         given = {"servers": nats_server.url, "stream": unique, "controlHeaders": "true", "deduplicate": "window"}
-        options = parse_write(given, streaming=True)
+        options = parse_write_options(given, streaming=True)
         for _ in range(2):  # the second time is a replay
             write_partition(options, WriteTask(unique, "0", 0), iter([rows]))
     totals = {m.subject: json.loads(m.payload)["val"] for m in nats_py.read_stream(unique)}  # the last one counts

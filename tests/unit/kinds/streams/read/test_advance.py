@@ -28,7 +28,7 @@ from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
-from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.queries import parse_read_options
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import (
     Advance,
@@ -157,7 +157,7 @@ class World(dict[str, Stream]):
 
 
 def options_of(**options: Any) -> ReadOptions:
-    parsed = parse_read({"stream": "A,B", "failOnDataLoss": "false", **options}, streaming=True)
+    parsed = parse_read_options({"stream": "A,B", "failOnDataLoss": "false", **options}, streaming=True)
     assert isinstance(parsed, ReadOptions)
     return parsed
 
@@ -253,7 +253,7 @@ def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
     assert [said in loss.what for loss in found.losses] == [True] * bool(said)
     assert [loss.expected for loss in found.losses] == ([case == "they may"] if said else [])
     is_doubt = case in ("it does not exist",) or "lost" in case or case.startswith("others")
-    assert list(world.facts(("A",), start, {}).doubts) == ["A"] * is_doubt
+    assert list(world.facts(("A",), start, {}).doubtful_streams) == ["A"] * is_doubt
     is_same = stream is not None and begin is not None and stream.created == begin.end.created
     assert found.releases == ({"A": begin.end.next} if begin and is_same and not is_doubt else {})
 
@@ -261,7 +261,7 @@ def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
 def test_a_doubt_comes_before_any_question() -> None:
     stream = held(1, 2)
     facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)}, {"A": read_to(4).end})
-    assert facts.doubts == ["A"]
+    assert facts.doubtful_streams == ["A"]
     found = next(decide_advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
     assert found == [RestAfter("A")]  # nothing is decided without its answer
 

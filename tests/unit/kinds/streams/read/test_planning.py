@@ -18,8 +18,8 @@ from spark_nats.kinds.streams.read.planning import (
     SeveralRanges,
     StreamRange,
     cut,
-    mark_small_partitions,
     packed,
+    with_gets_for_small,
 )
 
 
@@ -59,7 +59,7 @@ def test_there_are_never_more_partitions_than_sequences():
     ],
 )
 def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
-    (found,) = mark_small_partitions(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    (found,) = with_gets_for_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
     assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
@@ -69,13 +69,13 @@ def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, smal
 )
 def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
     (whole,) = ranges(10**9)
-    (found,) = mark_small_partitions([replace(whole, filters=filters)], {"S0": 100.0}, limit)
+    (found,) = with_gets_for_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
     assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
 def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
     queue = StreamRange("Q", "now", 1, 11, way=ReadMethod.GETS)
-    assert mark_small_partitions([queue], {"Q": 1.0}) == [queue]
+    assert with_gets_for_small([queue], {"Q": 1.0}) == [queue]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def read_back(messages: list[Message], kept: int, prefix: str = "t-") -> StoredI
 def replayed(found: StoredIds, rows: list[Message], size: int, report: list[str]) -> list[Message]:
     """The rows that a replay sends."""
     already = AlreadyStored(found, "t-", STREAM, False, keeps_last_values=True, report=report.append)
-    already.report_forgotten_or_defer()
+    already.report_forgotten_ids_or_defer()
     sent: list[Message] = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]

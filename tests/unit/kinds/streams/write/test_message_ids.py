@@ -172,7 +172,7 @@ def test_occurrences_are_counted_over_all_calls(calls: list[list[int]]) -> None:
     occurrences = Occurrences()
     seen: Counter[int] = Counter()
     for call in calls:
-        counts = occurrences.add(np.array(call, np.uint64)).tolist()
+        counts = occurrences.add_and_count_before(np.array(call, np.uint64)).tolist()
         expected = []
         for number in call:
             expected.append((number, seen[number]))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.errors import InvalidRowError
-from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.protocol.control import MAX_CONTROL_LINE
@@ -27,7 +27,7 @@ Headers = dict[str, list[str]]
 
 
 def checker(ids: MessageIds | None = None, names_stream: bool = True, **options: str) -> RowChecker:
-    return RowChecker(parse_write(options, streaming=False), MAX_PAYLOAD, ids, names_stream)
+    return RowChecker(parse_write_options(options, streaming=False), MAX_PAYLOAD, ids, names_stream)
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -26,6 +26,7 @@ ON_REQUEST = (
     "queries",
     "sizing",
     "cluster",
+    "near",
     "websocket",
     "far",
     "kafka",

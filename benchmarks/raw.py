@@ -86,13 +86,21 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
     Returns:
         When it began and ended, on the clock that all processes share.
     """
-    with environment.connect(url) as ours, RawConnection(url) as connection:
-        js = JetStream(ours)
-        inbox = f"_INBOX.{secrets.token_hex(8)}"
+    with environment.connect(url) as ours:
         began = time.monotonic()
-        consumer = create_ephemeral(js, stream, start).name
+        consumer = create_ephemeral(JetStream(ours), stream, start).name
+        return began, drain_consumer(ours, url, stream, consumer, end - start)
+
+
+def drain_consumer(ours: Connection, url: str, stream: str, consumer: str, count: int) -> float:
+    """Have a new consumer deliver ``count`` messages to a connection of its own, then delete it by ``ours``.
+
+    Returns:
+        When it ended, on the clock that all processes share.
+    """
+    with RawConnection(url) as connection:
+        inbox = f"_INBOX.{secrets.token_hex(8)}"
         connection.send(b"SUB %b 1\r\n" % inbox.encode())
-        count = end - start
         seen = asked = given_up = 0
         limit = max(PULL_BYTES, ours.info.max_payload + HEADROOM)
         chunks = connection.chunks()
@@ -124,8 +132,8 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
             given_up += _given_up(window, len(tail))
             tail = window[-_TAIL:]
         ended = time.monotonic()
-        send_delete(js, stream, consumer)
-    return began, ended
+        send_delete(JetStream(ours), stream, consumer)
+    return ended
 
 
 def _newest_delivery(window: bytes) -> int:

@@ -1,4 +1,8 @@
-"""The order in which servers are tried: it depends on announced servers and on recent failures to reach a server."""
+"""The order in which servers are tried: it depends on announced servers and on recent failures to reach a server.
+
+Servers say their names to whoever connects to them, and to nobody else. So a process knows the names of those to which
+it has connected, and :func:`candidates` looks for another one among those that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,10 @@ from spark_nats.client import host_cache
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 
+MAX_SOUGHT = 3
+"""Maximum number of servers to which a connection is made in search of one by its name."""
 _announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # the latest, by the options of the connection
+_names: dict[tuple[str, int], str] = {}  # by host and port: the name of the server there
 
 
 def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Server]:
@@ -24,6 +31,33 @@ def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Serv
     clock.shuffle(servers)
     ages = {each: host_cache.seconds_since(host_cache.unreachable_fact(each.host, each.port)) for each in servers}
     return sorted(servers, key=lambda each: (each == lost, ages[each] < host_cache.UNREACHABLE_FOR))
+
+
+def candidates(options: ConnectionOptions, name: str) -> list[Server]:
+    """Return the servers that may be the one of a name: the one last seen under it, else some of unknown names.
+
+    Servers that are not reached at the moment are left out, and those that were :func:`note_sought_in_vain`.
+    """
+    found = [
+        each
+        for each in servers_to_try(options, None)
+        if _names.get((each.host, each.port), name) == name
+        and host_cache.seconds_since(host_cache.unreachable_fact(each.host, each.port)) >= host_cache.UNREACHABLE_FOR
+        and host_cache.seconds_since(host_cache.sought_in_vain_fact(each.host, each.port))
+        >= host_cache.SOUGHT_AGAIN_AFTER
+    ]
+    known = [each for each in found if (each.host, each.port) in _names]
+    return (known or found)[:MAX_SOUGHT]
+
+
+def note_name(server: Server, name: str) -> None:
+    """Note what the server at an address calls itself."""
+    _names[server.host, server.port] = name
+
+
+def note_sought_in_vain(server: Server) -> None:
+    """Have no process of this machine seek a name at an address that is not reached, for the next ten minutes."""
+    host_cache.set_fact(host_cache.sought_in_vain_fact(server.host, server.port))
 
 
 def note_unreachable(server: Server) -> None:

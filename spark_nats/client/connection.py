@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 
 from spark_nats import clock
-from spark_nats.client.choosing import note_reached, note_unreachable, servers_to_try
+from spark_nats.client.choosing import note_name, note_reached, note_unreachable, servers_to_try
 from spark_nats.client.link import Link
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
@@ -57,6 +57,7 @@ class Connection(Link):
         super().__init__(server, options)
         self._requests: Subscription | None = None
         self._request_count = 0
+        note_name(server, self.info.server_name)
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,8 @@ kept                          seconds  where it is used, and the effect of a mis
 :func:`announced_fact`        3600     ``choosing``: fewer servers are tried, or some that do not exist, each as long as
                                        an unreachable server; TLS and the login verify a server, as they verify every
                                        server
+:func:`sought_in_vain_fact`   600      ``choosing``: a server is sought by its name, for one connection in vain; or
+                                       rows take the way through another server
 :func:`prepared_fact`         60       ``preparing``: the driver prepares a write again; or it does not, and the tasks
                                        report a problem with the target, because they check everything that their rows
                                        depend on
@@ -22,6 +24,7 @@ kept                          seconds  where it is used, and the effect of a mis
 ``pool._pool``                         connections, for ``idle_timeout`` seconds: another one is made; a dead one is
                                        detected by a PING or at its next use, like any lost connection
 ``choosing._announced``                as :func:`announced_fact`
+``choosing._names``                    names of servers: as :func:`sought_in_vain_fact`
 ``kept._keeping``                      consumers of a connection: another one is made, also if the kept one answers
                                        oddly
 ``_refused``                  600      ``kept`` and ``direct``: a range is read by the other method
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
 FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`set_fact` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
+SOUGHT_AGAIN_AFTER = 600.0  # seconds for which a server that was :func:`sought_in_vain_fact` is not sought
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
@@ -68,6 +72,11 @@ _KEY = "key"
 def unreachable_fact(host: str, port: int) -> Fact:
     """Return the fact that a server could not be reached or used, or is shutting down."""
     return Fact(f"unreachable: {host}:{port}")
+
+
+def sought_in_vain_fact(host: str, port: int) -> Fact:
+    """Return the fact that a server could not be reached in search of one by its name."""
+    return Fact(f"sought in vain: {host}:{port}")
 
 
 def announced_fact(options: ConnectionOptions) -> Fact:

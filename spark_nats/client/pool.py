@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.choosing import note_unreachable
+from spark_nats.client.choosing import candidates, note_sought_in_vain, note_unreachable
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
@@ -41,15 +41,20 @@ class _Pool:
         self._closer: threading.Thread | None = None
         self._wakes = 0.0  # when the thread wakes next
 
-    def lend(self, options: ConnectionOptions, waits: bool) -> Connection | None:
+    def lend(self, options: ConnectionOptions, waits: bool, name: str | None = None) -> Connection | None:
         """Return an idle connection whose server is not known to be shutting down; None when there is none.
 
+        With a ``name``, only a connection to the server of that name is returned.
         ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.receive_and_queue_ping` only sends it, and a
         later wait for bytes detects that the answer is missing.
         """
         while True:
             with self._changed:
-                fitting = [i for i, (_, connection) in enumerate(self._idle) if connection.options == options]
+                fitting = [
+                    i
+                    for i, (_, connection) in enumerate(self._idle)
+                    if connection.options == options and name in (None, connection.info.server_name)
+                ]
                 if not fitting:
                     return None
                 _, connection = self._idle.pop(fitting[-1])
@@ -187,6 +192,29 @@ class Lease:
         self.connection.close()
         self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
+
+    def approach(self, name: str) -> None:
+        """Go on over a connection to the server of a name, if one can be had without trying again; else as before.
+
+        Such a server does the same for less. The address of the server is known if this process has connected to it.
+        Else a few connections, made once, find out who is where. The connection that is left stays idle.
+        """
+        if not name or self.connection.info.server_name == name or self.connection.lame_duck:
+            return
+        found = _pool.lend(self._options, self._waits, name)
+        for server in () if found else candidates(self._options, name):
+            try:
+                another = Connection(server, self._options)
+            except (NatsError, OSError):
+                note_sought_in_vain(server)
+                return  # the next task of this machine seeks elsewhere, so that none waits twice
+            if another.info.server_name == name and not another.lame_duck:
+                found = another
+                break
+            _pool.give_back(another)
+        if found is not None:
+            _pool.give_back(self.connection)
+            self.connection = found
 
     def ask_with_retries(self, question: Callable[[Connection], Result]) -> Result:
         """Return the answer to a question; ask again while its error may pass, else raise the error.

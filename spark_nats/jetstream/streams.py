@@ -43,6 +43,7 @@ class StreamInfo:
         led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it is not reported.
         consumers: how many consumers it has.
         domain: the JetStream domain of its servers, which its acknowledgements name; empty where they have none.
+        peers: names of the servers that hold it and are up to date, its leader's first; empty where none is named.
         undisputed: whether all other replicas are up to date and the leader has just heard from them, so that no other
             server leads.
     """
@@ -64,6 +65,7 @@ class StreamInfo:
     led_since: int = 0
     consumers: int = 0
     domain: str = ""
+    peers: tuple[str, ...] = ()
     undisputed: bool = True
 
     @property
@@ -162,6 +164,7 @@ class StreamInfo:
         ours, theirs = ({**each.config, "metadata": None} for each in (self, listed))
         leader = listed.leader or self.leader
         same = replace(listed, time=self.time, leader=leader, config=self.config, domain=self.domain)
+        same = replace(same, peers=self.peers)
         return ours == theirs and self == same
 
     def keeps_subjects(self, api_prefix: str) -> bool:
@@ -210,6 +213,7 @@ def parse_stream(answer: dict[str, Any], name: str) -> StreamInfo:
             led_since=time_at(answer, *_LED_SINCE) if value_at(answer, *_LED_SINCE) else 0,
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
             domain=text_at(answer, "domain") or "",
+            peers=peers_in(answer),
             undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
         )
 
@@ -225,6 +229,15 @@ def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
         for each in (others if isinstance(others, list) else [])
         if isinstance(each, dict)
     ]
+
+
+def peers_in(answer: dict[str, Any]) -> tuple[str, ...]:
+    """Return the servers of a stream that are up to date and that its leader has just heard from, the leader first."""
+    others = value_at(answer, "cluster", "replicas")
+    names = [text_at(each, "name") for each in (others if isinstance(others, list) else []) if isinstance(each, dict)]
+    known = zip(names, _others_in(answer), strict=True)
+    followers = [name for name, (seconds, current) in known if current and seconds < _LEASE]
+    return tuple(name for name in (leader_in(answer), *followers) if name)
 
 
 def leader_in(answer: dict[str, Any]) -> str:

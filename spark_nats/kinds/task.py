@@ -17,6 +17,8 @@ from spark_nats.client.choosing import add_announced, announced_text
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream.api import JetStream, JetStreamLease
+from spark_nats.jetstream.consuming.placing import servers_at_hand
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.preparing import retry_during_election
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.query import Query, Triggers
@@ -24,6 +26,9 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadM
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+MANY_ROWS, MANY_BYTES = 1000, 1 << 20
+"""Minimum size of a first batch of rows, in rows or in bytes, for which a writer connects to its stream's leader."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,12 @@ class Partition(InputPartition):
     Attributes:
         announced: the servers announced to the driver, see :func:`~spark_nats.client.choosing.announced_text`.
         login: the driver's credentials, if their file was renewed since it was first read; else None.
+        server: name of the server from which the task reads if it can; empty for any. Rows do not depend on it.
     """
 
     announced: str = field(default="", kw_only=True, repr=False)
     login: Credentials | None = field(default=None, kw_only=True, repr=False)
+    server: str = field(default="", kw_only=True)
 
     def add_servers(self, options: ConnectionOptions) -> None:
         """Add the servers that the driver knows to those that this process knows, and the login that it has now."""
@@ -61,6 +68,15 @@ def leased_jetstream(options: Query, what: str, waits: bool = False) -> Iterator
     """Lease JetStream to a task; ``what`` names the task in the log, and ``waits`` is that of :func:`.pool.borrow`."""
     with leased(options.connection, options.retries, what, waits) as lease:
         yield JetStreamLease(lease, options.api_prefix)
+
+
+def approach_leader(lease: JetStreamLease, stream: StreamInfo, rows: int, size: int) -> None:
+    """Go on over a connection to a stream's leader, if one can be had and there are many rows, or bytes, to write.
+
+    What another server takes for the stream it hands on to the leader. Small writes stay where they are.
+    """
+    if (rows >= MANY_ROWS or size >= MANY_BYTES) and servers_at_hand(stream, lease.js.connection.info):
+        lease.lease.approach(stream.leader)
 
 
 Q = TypeVar("Q", bound=Query)

@@ -51,7 +51,7 @@ def test_an_unknown_suite_is_refused():
 
     assert done.returncode == 2
     suites = "codec, client, filters, spark, queues, startup, cost, "
-    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, websocket, far, kafka"
+    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, near, websocket, far, kafka"
     assert f"kodek: choose from {suites}{on_request}" in done.stderr
 
 

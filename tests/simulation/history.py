@@ -19,6 +19,9 @@ from typing import Any
 
 from spark_nats import sparkapi
 from spark_nats.errors import ConsumerConflictError, NatsError
+from spark_nats.jetstream.consuming import placing
+from spark_nats.kinds import task
+from spark_nats.kinds.streams.read import planning
 from tests.simulation import programs
 from tests.simulation.faults import FAULTS, Place
 from tests.simulation.mirrors import MirrorSpec
@@ -56,6 +59,14 @@ class Publishing:
     different: int = 0  # payloads; 0: each is another one
 
 
+_NEAR: tuple[tuple[Any, str, float], ...] = (
+    (placing, "SAVED", 1.0),
+    (planning, "MIN_SPREAD", 2),
+    (task, "MANY_ROWS", 1),
+)
+"""From how little on it pays to be connected to another server, where a history is about that."""
+
+
 @dataclass
 class Act:
     """Something that an outsider does to a stream."""
@@ -88,6 +99,7 @@ class Plan:
     latency: tuple[float, float] = (0.0002, 0.002)
     torn: float = 0.1
     capacity: int = 1 << 20
+    near: bool = False  # whether consumers are made again, ranges dealt and leaders approached for any number of rows
     streams: list[dict[str, Any]] = field(default_factory=list)
     mirrors: list[MirrorSpec] = field(default_factory=list)
     publishers: list[Publishing] = field(default_factory=list)
@@ -470,7 +482,7 @@ def run(plan: Plan) -> Outcome:
     before = sparkapi.is_commit_or_abort, sys.unraisablehook
     sparkapi.is_commit_or_abort, sys.unraisablehook = ends_a_micro_batch, unraisable
     try:
-        with world.held(transport):
+        with world.held(transport, _NEAR if plan.near else ()):
             try:
                 history.play()
             except Endless as error:

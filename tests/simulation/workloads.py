@@ -697,6 +697,8 @@ LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
 """Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""
 ANSWERED_BY_OTHERS = frozenset([6, 16, 24, 36, 44, 56, 66, 76, 84, 96])
 """In which of a hundred seeds in a row others answer too: by dice of their own, so that the rest stays what it was."""
+NEAR = frozenset([0, 2, 5, 8, 10, 12, 15, 19, 26, 29, 31, 35, 38, 41, 48, 54, 58, 64, 71, 79, 85, 91, 98])
+"""In which of a hundred seeds in a row tasks go to the servers of streams, however little they read or write there."""
 _CHOICES = [name for name, (weight, _) in WORKLOADS.items() for _ in range(weight)]
 
 
@@ -708,6 +710,7 @@ def draw(seed: int) -> Plan:
     if seed % 100 in LATER:
         name, drawn = LATER[seed % 100]
     chosen.plan.workload = name
+    chosen.plan.near = seed % 100 in NEAR
     drawn(chosen)
     if seed % 100 in ANSWERED_BY_OTHERS:
         answered_by_others(chosen.plan)

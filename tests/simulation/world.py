@@ -17,7 +17,7 @@ import heapq
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,6 +74,7 @@ class Process:
     GLOBALS: tuple[tuple[Any, str, Callable[[], Any]], ...] = (
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
+        (choosing, "_names", dict),
         (creating, "_said", set),
         (direct, "_refused", RefusalMemory),
         (consumers, "_keeping", WeakKeyDictionary),
@@ -318,8 +319,8 @@ class World:
     # The seams
 
     @contextlib.contextmanager
-    def held(self, transport: type) -> Iterator[None]:
-        """Hold the library in this world."""
+    def held(self, transport: type, more: Iterable[tuple[Any, str, Any]] = ()) -> Iterator[None]:
+        """Hold the library in this world, where ``more`` is other than elsewhere too."""
         patches: list[tuple[Any, str, Any]] = [
             (clock, "monotonic", lambda: self.now),
             (clock, "time", self.wall),
@@ -335,6 +336,7 @@ class World:
             (host_cache, "clear_fact", lambda fact: self.facts.pop(fact, None)),
             (host_cache, "seconds_since", self._age),
             (host_cache, "parent_process", lambda: "Spark"),
+            *more,
         ]
         _end_idle_connections()
         before = [(module, name, getattr(module, name)) for module, name, _ in patches]

@@ -21,6 +21,7 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
+from spark_nats.jetstream.consuming.placing import is_made_again
 from spark_nats.jetstream.judgement import Judgement, judge_by_message
 from spark_nats.jetstream.messages import sequence_from
 from spark_nats.jetstream.positions import Fingerprint, Position
@@ -229,14 +230,20 @@ class RangeReader:
 
     # Opening a source
 
-    def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Create a consumer on the planned stream, or move a kept one."""
+    def _begin_pulls(
+        self, js: JetStream, cursor: Cursor, empty_attempts: int, again: int = 0, seconds: float = 0.0
+    ) -> tuple[Source | None, Cursor]:
+        """Create a consumer on the planned stream, or move a kept one.
+
+        One that lives on another server than it could was made ``again`` times already, which took ``seconds``.
+        """
         stream = self._range.stream
         if not consumers.delivers_all(js, self._range.filters):
             self._placement.pin(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
         key = consumers.ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
+        began = clock.monotonic()
         moved = consumers.take_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
         made = consumers.create_making_room(js, key, position) if moved is None else moved.made
@@ -265,6 +272,11 @@ class RangeReader:
         if filters and not self._placement.by_server:
             consumer.close_or_keep()
             return self._begin_pulls(js, cursor, empty_attempts)
+        seconds += clock.monotonic() - began
+        left = min(cursor.end - cursor.received, cursor.left)
+        if is_made_again(made, info, js.connection.info, again, seconds, left):
+            consumer.close()
+            return self._begin_pulls(js, cursor, empty_attempts, again + 1, seconds)
         # A moved consumer does not report the first sequence that its replica has.
         self._replica_unverified = moved is not None and made.leader not in ("", moved.info.leader)
         if self._range.filters:

@@ -72,12 +72,17 @@ def write_objects(
         InvalidRowError: a row cannot be an object; the rows before it were put.
         NatsError: the store refused an object, or the connection failed.
     """
+    from spark_nats.jetstream.views import stream_info
     from spark_nats.kinds.objects.store import Putting
-    from spark_nats.kinds.task import leased_jetstream
+    from spark_nats.kinds.task import MANY_BYTES, approach_leader, leased_jetstream
 
     rows = size = 0
     with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
+            if not rows and batch.nbytes >= MANY_BYTES:
+                approach_leader(
+                    js, js.ask_with_retries(stream_info, stream_of_store(options.store)), batch.num_rows, batch.nbytes
+                )
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}

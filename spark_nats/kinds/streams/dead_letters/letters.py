@@ -43,7 +43,7 @@ from spark_nats.kinds.streams.write.partitions import RowWriter, can_rows_name_s
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
-from spark_nats.kinds.task import leased_jetstream
+from spark_nats.kinds.task import approach_leader, leased_jetstream
 from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -268,7 +268,9 @@ class DeadLetters(RowWriter):
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
-                info, connection = lease.ask_with_retries(stream_info, stream), lease.js.connection
+                info = lease.ask_with_retries(stream_info, stream)
+                approach_leader(lease, info, len(rows), 0)
+                connection = lease.js.connection
                 most = min(connection.info.max_payload, _max_message_size_of(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}

@@ -19,6 +19,7 @@ from spark_nats import clock
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets, default_name
+from spark_nats.jetstream.consuming.placing import servers_at_hand
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import Selection, all_streams
@@ -58,6 +59,7 @@ class QueryMemory:
         expects_more: whether streams are likely to have something new for the query.
         states: by stream, the state at the last look.
         sizes: by stream, the average bytes of a message; only of streams that allow batched direct gets.
+        servers: by stream, the names of its servers to which tasks may connect.
         large: the streams whose messages have at least :data:`LARGE` bytes on average.
         listed: by stream, the state that the last list reported again, and its entry there.
         lists_from: when the streams may be listed, by ``clock.monotonic()``.
@@ -76,6 +78,7 @@ class QueryMemory:
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
+        self.servers: dict[str, tuple[str, ...]] = {}
         self.large: set[str] = set()
         self.listed: Mapping[str, tuple[StreamInfo, dict[str, Any]]] = {}
         self.lists_from = -math.inf
@@ -215,6 +218,7 @@ class Look:
             memory.traits.on_look(self.js, info)
         memory.selection.note_and_warn_unmatched(self.js, info, self.options.filters)
         warn_of_times_ahead(info)
+        memory.servers[name] = servers_at_hand(info, self.js.connection.info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):

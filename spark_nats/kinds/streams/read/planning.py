@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
@@ -28,6 +29,9 @@ MAX_PACKED = 50_000
 MAX_SMALL = 1024
 """Maximum size, in sequences, of a partition that one direct get reads. Per message, a direct get costs a server more
 than a consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""
+
+MIN_SPREAD = 20_000
+"""Minimum size, in sequences, of a partition that is dealt to a server: the task may have to connect to it first."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,25 @@ def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) ->
             cost = size = 0
         cost, size = cost + each.size + RANGE_COST, size + each.size
     return [SeveralRanges(tuple(pack)) if len(pack) > 1 else pack[0] for pack in packs]
+
+
+def spread(
+    partitions: Sequence[StreamRange | SeveralRanges], servers: Mapping[str, Sequence[str]]
+) -> list[StreamRange | SeveralRanges]:
+    """Deal the large partitions of each stream to its ``servers`` in turn, because each sends with one goroutine."""
+    large = [each for each in partitions if isinstance(each, StreamRange) and _may_be_dealt(each)]
+    counts = Counter(each.stream for each in large)
+    turns = {name: cycle(names) for name, names in servers.items() if len(names) > 1 and counts[name] > 1}
+    return [
+        replace(each, server=next(turns[each.stream]))
+        if isinstance(each, StreamRange) and _may_be_dealt(each) and each.stream in turns
+        else each
+        for each in partitions
+    ]
+
+
+def _may_be_dealt(part: StreamRange) -> bool:
+    return part.size >= MIN_SPREAD and part.way in (ReadMethod.CONSUMER, ReadMethod.HEADERS)
 
 
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:

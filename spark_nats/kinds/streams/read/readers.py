@@ -65,7 +65,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
         cuts = self._choose_read_methods(planning.cut(ranges, fewest, most), memory)
-        return cuts if apart else planning.packed(cuts, fewest, most)
+        return planning.spread(cuts if apart else planning.packed(cuts, fewest, most), memory.servers)
 
     def _read_rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read one partition.
@@ -106,6 +106,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with leased_jetstream(options, what) as lease:
+            lease.lease.approach(partition.server)
             reader = RangeReader(
                 partition,
                 partition.way,

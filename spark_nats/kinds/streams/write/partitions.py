@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +30,7 @@ from spark_nats.kinds.streams.write.message_ids import prefix_of
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
-from spark_nats.kinds.task import leased_jetstream
+from spark_nats.kinds.task import approach_leader, leased_jetstream
 from spark_nats.logs import Reporter
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
@@ -62,6 +63,9 @@ def write_partition(
         else:
             batches = _warn_at_first_rows(options, task.query, batches)
         writer.begin(lease, task, dedup)
+        if stream is not None and (first := next(batches := iter(batches), None)) is not None:
+            approach_leader(lease, stream, first.num_rows, first.nbytes)
+            batches = chain((first,), batches)
         names_stream = stream is not None and can_rows_name_stream(stream, lease.js.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
         max_message_size = None if stream is None else stream.max_message_size

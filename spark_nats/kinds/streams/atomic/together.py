@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -38,29 +36,35 @@ class Together(RowWriter):
             raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
         _check_increments_supported(stream)
 
-    def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
-        """Write all rows or none; return their number, and the bytes of those that were sent."""
+    def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
+        """Get ready for rows."""
         assert stream is not None  # noqa: S101 - core NATS does not have the option
         _check_increments_supported(stream)
-        timeout, known = self._options.ack_timeout, self._deduplication
-        parts: list[pa.RecordBatch] = []
-        count = size = 0
-        for batch in batches:
-            count += batch.num_rows
-            if count > MAX_ROWS:
-                raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
-            parts.append(batch)
-            size += batch.nbytes
-            if size > _MAX_BYTES:
-                raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_BYTES >> 20))
-        if not count:
+        self._stream, self._checker = stream, checker
+        self._parts: list[pa.RecordBatch] = []
+        self._rows = self._size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep rows until the last one is there."""
+        self._rows += batch.num_rows
+        if self._rows > MAX_ROWS:
+            raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
+        self._parts.append(batch)
+        self._size += batch.nbytes
+        if self._size > _MAX_BYTES:
+            raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_BYTES >> 20))
+
+    def finish(self) -> Counts:
+        """Write all rows or none; return their number, and the bytes of those that were sent."""
+        if not (count := self._rows):
             return Counts()
-        (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        rows = checker.check_and_encode(whole, 0, BATCH_HEADER_BYTES, topics=())
-        _check_together(rows, stream)
+        (whole,) = pa.Table.from_batches(self._parts).combine_chunks().to_batches()
+        rows = self._checker.check_and_encode(whole, 0, BATCH_HEADER_BYTES, topics=())
+        _check_together(rows, self._stream)
+        timeout, known = self._options.ack_timeout, self._deduplication
         if (fence := known.fence) is not None and fence.is_check_due(self._lease.js.connection):
             self._lease.ask_with_retries(fence.check_latest_and_read_on)
-        publisher = BatchPublisher(self._lease, stream, timeout, exact=known.exact, since=known.since)
+        publisher = BatchPublisher(self._lease, self._stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
         if stored is not None and publisher.require_all_or_none(
             rows.ids, ~stored.note_and_find_missing(rows.ids, rows.subjects)

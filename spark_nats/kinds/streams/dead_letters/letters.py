@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
@@ -232,10 +231,8 @@ class DeadLetters(RowWriter):
         payload = row.payloads[0].cast(pa.binary()).as_py()
         self.count_and_queue([DeadLetter(columns, payload, reason, ids[0] if ids else None)])
 
-    def _write_rows(
-        self, publisher: Publisher | CorePublisher, checker: RowChecker, batches: Iterator[pa.RecordBatch]
-    ) -> Counts:
-        counts = super()._write_rows(publisher, checker, batches)
+    def _finish(self) -> Counts:
+        counts = super()._finish()
         self._store_if_enough(at_end=True)
         self.unexpected = self._already_aside.unexpected if self._already_aside is not None else 0
         return replace(counts, bad=self.count)

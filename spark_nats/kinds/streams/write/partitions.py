@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,42 +50,78 @@ def write_partition(
         PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
-    dedup = (ExactlyOnce if options.is_exact else Deduplication)(options, task)
+    target = _Target(options, task, sink)
     what = f"writing to {options.stream or 'core NATS'}"
-    stream: StreamInfo | None = None
-    writer: RowWriter = import_by_name(options.row_writer)(options, sink)
     # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased_jetstream(options, what, waits=options.stream is None) as lease:
-        max_payload = lease.js.connection.info.max_payload
-        if options.stream is not None:
-            stream = dedup.check_target_and_begin(lease)
-        else:
+        if options.stream is None:
             batches = _warn_at_first_rows(options, task.query, batches)
-        writer.begin(lease, task, dedup)
-        if stream is not None and (first := next(batches := iter(batches), None)) is not None:
+        target.begin(lease)
+        for batch in batches:
+            target.write(batch)
+        return target.finish()
+
+
+class _Target:
+    """What a task writes to one stream, or to core NATS."""
+
+    def __init__(self, options: WriteOptions, task: WriteTask, sink: Sink) -> None:
+        self._options, self._task, self._sink = options, task, sink
+        self._deduplication = (ExactlyOnce if options.is_exact else Deduplication)(options, task)
+        self._writer: RowWriter = import_by_name(options.row_writer)(options, sink)
+        self._stream: StreamInfo | None = None
+        self._is_open = False
+
+    def begin(self, lease: JetStreamLease) -> None:
+        """Find out what earlier attempts have stored."""
+        self._lease, self._max_payload = lease, lease.js.connection.info.max_payload
+        if self._options.stream is not None:
+            self._stream = self._deduplication.check_target_and_begin(lease)
+        self._writer.begin(lease, self._task, self._deduplication)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows; return when they are sent, unless they are stored together at the end."""
+        if not self._is_open:
+            self._open(batch)
+        self._writer.write(batch)
+
+    def _open(self, first: pa.RecordBatch | None = None) -> None:
+        """Get ready for the ``first`` rows, if there are any."""
+        stream, lease, options, sink = self._stream, self._lease, self._options, self._sink
+        self._is_open = True
+        if stream is not None and first is not None:
             approach_leader(lease, stream, first.num_rows, first.nbytes)
-            batches = chain((first,), batches)
         names_stream = stream is not None and can_rows_name_stream(stream, lease.js.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
-        max_message_size = None if stream is None else stream.max_message_size
-        checker = RowChecker(options, max_payload, dedup.ids, names_stream, sink.columns, unknown, max_message_size)
-        counts = writer.write(stream, checker, batches)
-    count, duplicates = counts.rows, counts.duplicates
-    if (already_stored := dedup.already_stored) is not None:
-        if already_stored.unexpected + writer.unexpected:
-            whose = f"that this partition stored before, and that are not among its {count} rows now,"
-            raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
-        if already_stored.rows:
-            logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=already_stored.rows, rows=count).with_code)
-        duplicates += already_stored.rows
-    elif duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
-        # A retried attempt is expected to find rows that are stored already.
-        again = conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=duplicates, rows=count)
-        logger.warning(again.with_code)
-    writer.warn_of_bad_rows(count)
-    rows = count - counts.skipped - counts.bad
-    counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=lease.lease.reconnects)
-    return Written(counts, task.query if dedup.unsure else None, task.run)
+        most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids
+        checker = RowChecker(options, self._max_payload, ids, names_stream, sink.columns, unknown, most)
+        self._writer.open(stream, checker)
+
+    def finish(self) -> Written:
+        """Wait until all rows are safe; return what was done.
+
+        Raises:
+            PublishError: earlier attempts have stored rows that are not among these.
+        """
+        if not self._is_open:
+            self._open()
+        counts, task, deduplication = self._writer.finish(), self._task, self._deduplication
+        count, duplicates = counts.rows, counts.duplicates
+        if (already_stored := deduplication.already_stored) is not None:
+            if already_stored.unexpected + self._writer.unexpected:
+                whose = f"that this partition stored before, and that are not among its {count} rows now,"
+                raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
+            if already_stored.rows:
+                logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=already_stored.rows, rows=count).with_code)
+            duplicates += already_stored.rows
+        elif duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
+            # A retried attempt is expected to find rows that are stored already.
+            again = conditions.ROWS_STORED_ALREADY(stream=self._options.stream, duplicates=duplicates, rows=count)
+            logger.warning(again.with_code)
+        self._writer.warn_of_bad_rows(count)
+        rows, reconnects = count - counts.skipped - counts.bad, self._lease.lease.reconnects
+        counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=reconnects)
+        return Written(counts, task.query if deduplication.unsure else None, task.run)
 
 
 def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
@@ -143,28 +178,61 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
-    def write(self, stream: StreamInfo | None, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> Counts:
-        """Write rows as they arrive; return the number of all rows, and the bytes of those that were sent.
+    def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
+        """Get ready for rows.
 
         ``stream`` is the target's state before the first row was sent; None for core NATS.
+        """
+        self._checker, self._rows, self._size = checker, 0, 0
+        self._publisher = self._core_publisher() if stream is None else self._stream_publisher(stream)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send rows, unless an earlier attempt has stored them or a later attempt at the task has begun.
 
         Raises:
             InvalidRowError: a row cannot be sent.
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
-        if stream is None:
-            core = CorePublisher(self._lease.lease, Reporter(logger, lambda: core.confirmed, self._still_sending))
-            return self._write_rows(core, checker, batches)
-        publisher = self._publisher(stream)
+        publisher, fence = self._publisher, self._deduplication.fence
+        with self._errors_about_rows():
+            if isinstance(publisher, Publisher) and fence and fence.is_check_due(self._lease.js.connection):
+                publisher.ask_with_retries(fence.check_latest_and_read_on)
+            self._checker.limit_to(self._lease.js.connection.info.max_payload)
+            try:
+                rows = self.check_and_choose_rows(self._checker, batch, self._rows)
+            except InvalidRowError:
+                publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
+                raise
+            self._size += int(rows.sizes.sum())
+            for part in rows.split_conditional():
+                publisher.publish(*part[:5], conditional=part.conditional is not None)
+            self._rows += batch.num_rows
+
+    def finish(self) -> Counts:
+        """Wait until all rows are safe; return the number of all rows, and the bytes of those that were sent.
+
+        Raises:
+            NatsError: the server did not accept a row; the message tells which rows are safe.
+        """
+        with self._errors_about_rows():
+            counts = self._finish()
+        if counts.skipped and self._sink.skipped:
+            logger.warning(self._sink.skipped(skipped=counts.skipped, rows=counts.rows).with_code)
+        return counts
+
+    def _finish(self) -> Counts:
+        self._publisher.finish()
+        return Counts(self._rows, self._size, self._publisher.duplicates, self._publisher.skipped)
+
+    @contextlib.contextmanager
+    def _errors_about_rows(self) -> Iterator[None]:
+        """Let a refusal of a subject be about a row, where no option has it that is to be corrected."""
         try:
-            counts = self._write_rows(publisher, checker, self._check_fence_before_each(publisher, batches))
+            yield
         except PublishError as error:
-            if Topic.SUBJECT in error.topics and self._options.subject is None:  # no option is to be corrected
+            if Topic.SUBJECT in error.topics and self._options.subject is None and self._options.stream:
                 raise error.about(Topic.ROW) from None
             raise
-        if publisher.skipped and self._sink.skipped:
-            logger.warning(self._sink.skipped(skipped=publisher.skipped, rows=counts.rows).with_code)
-        return counts
 
     def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the rows of a batch that are to be sent, without those that an earlier attempt has stored.
@@ -182,38 +250,14 @@ class RowWriter:
     def warn_of_bad_rows(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""
 
-    def _write_rows(
-        self, publisher: Publisher | CorePublisher, checker: RowChecker, batches: Iterator[pa.RecordBatch]
-    ) -> Counts:
-        count = size = 0
-        for batch in batches:
-            checker.limit_to(self._lease.js.connection.info.max_payload)
-            try:
-                rows = self.check_and_choose_rows(checker, batch, count)
-            except InvalidRowError:
-                publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
-                raise
-            size += int(rows.sizes.sum())
-            for part in rows.split_conditional():
-                publisher.publish(*part[:5], conditional=part.conditional is not None)
-            count += batch.num_rows
-        publisher.finish()
-        return Counts(count, size, publisher.duplicates, publisher.skipped)
-
-    def _check_fence_before_each(
-        self, publisher: Publisher, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """Pass batches on, as long as no later attempt at the task has begun."""
-        fence = self._deduplication.fence
-        for batch in batches:
-            if fence is not None and fence.is_check_due(self._lease.js.connection):
-                publisher.ask_with_retries(fence.check_latest_and_read_on)
-            yield batch
+    def _core_publisher(self) -> CorePublisher:
+        core = CorePublisher(self._lease.lease, Reporter(logger, lambda: core.confirmed, self._still_sending))
+        return core
 
     def _still_sending(self, rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=self._task.name, rows=rows, rate=rate)
 
-    def _publisher(self, stream: StreamInfo) -> Publisher:
+    def _stream_publisher(self, stream: StreamInfo) -> Publisher:
         """Return a publisher to a stream that logs its progress."""
 
         def said(rows: int, rate: float) -> ConditionText:

@@ -171,9 +171,7 @@ def _work(url: str) -> None:
                 table.slice(start, size) for start in range(0, size if work.batches else _WRITTEN, size)
             )
             # By position: the last field has another name in earlier commits.
-            task = (
-                WriteTask(query, str(batch), 0, 0, None, False, "run", batch + 1) if stream else WriteTask("", None, 0)
-            )
+            task = WriteTask(query, str(batch), 0, 0, (), False, "run", batch + 1) if stream else WriteTask("", None, 0)
             write_partition(options, task, parts)
 
     def timed(what: Callable[[], object]) -> tuple[float, float]:

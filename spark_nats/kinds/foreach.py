@@ -63,7 +63,7 @@ class NatsForeachWriter:
             check_any_option_set(settings)
             if refused := kind_of(settings, writing=True).not_by_foreach:
                 raise OptionError(refused())
-            if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
+            if "deduplicate" not in settings.given and {"stream", "streamPattern", "bucket"} & set(settings.given):
                 settings = parse({**texts, "deduplicate": WINDOW})
             self._options = parse_write_options(settings, streaming=True)
             if self._options.is_exact:

@@ -75,6 +75,10 @@ class RowQuery(Query):
         """The target stream; None for core NATS."""
         return None
 
+    def is_target(self, stream: str) -> bool:
+        """Tell whether rows may go to a stream."""
+        return stream == self.stream
+
     @property
     def row_writer_options(self) -> list[str]:
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""

@@ -65,7 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         "--target",
         choices=["stream", *TARGETS],
         default="stream",
-        help="what the query writes into: a stream (the default), a work queue that is drained meanwhile, or a bucket",
+        help="what the query writes into: a stream (the default), several, a work queue that is drained meanwhile, or "
+        "a bucket",
     )
     parser.add_argument("--core", action="store_true", help="messages of core NATS, and not of a stream")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="no faults but restarts, and does anything grow?")

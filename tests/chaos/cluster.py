@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Target:
         config: what its stream is created with.
         options: of the query's sink.
         columns: of the query's rows.
+        last_tokens: the last tokens of the stream's subjects; empty where it hears all.
+        others: further streams that the query writes into, with the last tokens of their subjects.
     """
 
     stream: str
@@ -47,6 +49,13 @@ class Target:
     config: Mapping[str, Any]
     options: Mapping[str, str]
     columns: Sequence[str]
+    last_tokens: Sequence[str] = ()
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> list[str]:
+        """All streams that the query writes into."""
+        return [self.stream, *self.others]
 
 
 COPY = Target(OUT, "out.", {}, {"stream": OUT}, ("concat('out.', split(subject, '[.]')[1]) AS subject", "payload"))
@@ -122,7 +131,8 @@ class ChaosCluster:
             self.proxies += [Proxy(server.port) for server in self.servers]
             wait_until(self.meta_leader, _READY)
             self._configure("CREATE", IN, DEFAULT_WINDOW)
-            self._configure("CREATE", self.target.stream, self._window)
+            for name in self.target.streams:
+                self._configure("CREATE", name, self._window)
             self.wait_until_whole()
         except BaseException:
             self.__exit__()
@@ -249,7 +259,7 @@ class ChaosCluster:
         """Whether all servers are healthy and all replicas current."""
         states = self.streams()
         return (
-            all(name in states and states[name].current for name in (IN, self.target.stream))
+            all(name in states and states[name].current for name in (IN, *self.target.streams))
             and self.meta_leader() is not None
             and all(page.get("status") == "ok" for page in self._pages("healthz"))
         )
@@ -291,11 +301,14 @@ class ChaosCluster:
 
     def set_window(self, seconds: float) -> None:
         """Change the duplicate window of the target."""
-        self._configure("UPDATE", self.target.stream, seconds)
+        for name in self.target.streams:
+            self._configure("UPDATE", name, seconds)
 
     def _configure(self, operation: str, name: str, window: float) -> None:
-        target = self.target if name == self.target.stream else replace(COPY, prefix="in.")
-        config = {"name": name, "subjects": [f"{target.prefix}>"], "num_replicas": 3, **target.config}
+        target = self.target if name in self.target.streams else replace(COPY, prefix="in.")
+        tokens = target.others.get(name, target.last_tokens) or [">"]
+        subjects = [f"{target.prefix}{token}" for token in tokens]
+        config = {"name": name, "subjects": subjects, "num_replicas": 3, **target.config}
         self.api(f"STREAM.{operation}.{name}", {**config, "duplicate_window": int(window * 1e9)})
 
 

@@ -1,4 +1,6 @@
-"""Targets from which messages go: a work queue that its worker drains all the time, and a KV bucket of last values.
+"""Other targets: several streams at once, a work queue that its worker drains all the time, a KV bucket of last values.
+
+From the last two, messages go.
 
 A server that restarts, or joins, has forgotten the ids of messages that are gone. So a replay after that has to end the
 query with an error that says so, or to leave the target as it was.
@@ -10,16 +12,17 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js.errors import Error as JetStreamError
 
-from tests.chaos.cluster import BUCKET, CLIENT, IN, QUEUE, ChaosCluster
+from tests.chaos.cluster import BUCKET, CLIENT, COPY, IN, QUEUE, ChaosCluster
 from tests.chaos.publisher import KEYS, Ledger, Publisher
 from tests.chaos.stage import Beside, Kind, Stage, copy_options, number_in
-from tests.chaos.verdict import Entry, Taken, Verdict, judge_bucket, judge_queue, number_of, read
+from tests.chaos.verdict import Entry, Taken, Verdict, judge, judge_bucket, judge_queue, number_of, read
 from tests.nats_py import NatsPy, wait_until
 
 _ACK_WAIT = 5.0
@@ -138,7 +141,22 @@ def _publisher(cluster: ChaosCluster, rate: float) -> Publisher:
     return Publisher(cluster.urls, rate)
 
 
+def _compare_apart(stage: Stage, publisher: Ledger) -> Verdict:
+    """Compare what the streams hold together with IN."""
+    with NatsPy(stage.cluster.urls, **CLIENT) as client:
+        found = {key: each for name in stage.cluster.target.streams for key, each in read(client, name).items()}
+        return judge(read(client, IN), found, publisher.published, stage.restored)
+
+
+APART = replace(
+    COPY,
+    options={"streamPattern": "OUT|OUT_[A-Z]"},
+    last_tokens=KEYS[:6],
+    others={"OUT_B": KEYS[6:12], "OUT_C": KEYS[12:]},
+)
+"""Several streams, of which each hears some of the keys."""
 TARGETS = {
+    "several": Kind(copy_options, _publisher, _compare_apart, APART),
     "queue": Kind(copy_options, _publisher, _compare_queue, QUEUE, Worker, UNKNOWN),
     "bucket": Kind(copy_options, _publisher, _compare_bucket, BUCKET, Reader),
 }

@@ -490,6 +490,15 @@ def _streams_of(ledger: Ledger, spec: QuerySpec) -> list[str]:
     return spec.read["stream"].split(",")
 
 
+def _targets_of(ledger: Ledger, spec: QuerySpec) -> list[str]:
+    """Return the streams that a query writes to."""
+    if spec.write is None:
+        return []
+    if "streamPattern" in spec.write:
+        return [name for name in ledger.truth if re.fullmatch(spec.write["streamPattern"], name)]
+    return [f"KV_{spec.write['bucket']}"] if "bucket" in spec.write else spec.write["stream"].split(",")
+
+
 def _filter_of(options: dict[str, str]) -> Callable[[str], bool]:
     return matcher([each for each in options.get("subject", "").split(",") if each])
 
@@ -501,15 +510,19 @@ def check_query(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
     found = [f"{spec.name}: {each}" for each in _check_replays(ledger, spec, runs)]
     found += [f"{spec.name}: {each}" for each in _check_rows(ledger, plan, spec, runs, committed)]
     found += [f"{spec.name}: {each}" for each in _check_sizes(spec, runs, len(_streams_of(ledger, spec)))]
-    if spec.write is not None and "stream" in spec.write:
+    targets = _targets_of(ledger, spec)
+    if spec.write is not None and "bucket" not in spec.write:
         if spec.counts:
             found += [f"{spec.name}: {each}" for each in _check_counters(ledger, spec, runs, committed)]
         else:
             found += [f"{spec.name}: {each}" for each in _check_written(ledger, spec, runs, committed)]
-            found += [f"{spec.name}: {each}" for each in _check_order(ledger, spec, committed)]
+            found += [
+                f"{spec.name}: {each}" for name in targets for each in _check_order(ledger, spec, committed, name)
+            ]
     if spec.write is not None and not spec.counts and not spec.shuffle:
-        found += [f"{spec.name}: {each}" for each in _check_last_values(ledger, spec, committed)]
-        found += [f"{spec.name}: {each}" for each in _check_values_of_others(ledger, spec, runs)]
+        for name in targets:
+            found += [f"{spec.name}: {each}" for each in _check_last_values(ledger, spec, committed, name)]
+            found += [f"{spec.name}: {each}" for each in _check_values_of_others(ledger, spec, runs, name)]
     found += [f"{spec.name}: {each}" for each in _check_counts(ledger, spec) if not spec.counts]
     found += [f"{spec.name}: {each}" for each in _check_no_loss(ledger, plan, spec)]
     found += [f"{spec.name}: {each}" for each in _check_heads(ledger, spec, runs)]
@@ -795,7 +808,8 @@ def _check_written(
 ) -> list[str]:
     """Every row of every micro-batch that is done is stored, once."""
     assert spec.write is not None
-    target = spec.write["stream"]
+    targets = _targets_of(ledger, spec)
+    target = ", ".join(targets)
     expected = Counter(row[2] for run in committed for attempt in run.read for row in attempt.rows)
     possible = Counter(expected)
     fates = _fates(ledger, _streams_of(ledger, spec))
@@ -805,13 +819,13 @@ def _check_written(
         for row in tried - done:
             if not runs[-1].committed or all(each.fate != KEPT for each in fates.get(row, ())):
                 possible[row[2]] += 1
-    places = [target, spec.write.get("badRowsStream", "")]  # a row is in one of them
+    places = [*targets, spec.write.get("badRowsStream", "")]  # a row is in one of them
     truth = [each for name in places for each in ledger.truth.get(name, ())]
     stored: Counter[bytes] = Counter(each.payload for each in truth if each.fate != LOST)
     lost: Counter[bytes] = Counter(each.payload for each in truth if each.fate == LOST)
     found = []
     unstored = sum(stored[payload] + lost[payload] == 0 for payload in expected)
-    replaced = unstored <= _said_replaced(ledger, spec.name, target)
+    replaced = unstored <= sum(_said_replaced(ledger, spec.name, name) for name in targets)
     for payload, count in expected.items():
         count = 1 if spec.own_ids else count  # a row that is read again keeps its id
         if stored[payload] + lost[payload] == 0 and replaced:
@@ -822,7 +836,7 @@ def _check_written(
             found.append(
                 f"{_short(payload)} was to be stored {count} times in {target}, and was {stored[payload]} times"
             )
-    theirs = {each.payload for each in ledger.offered if each.stream == target}
+    theirs = {each.payload for each in ledger.offered if each.stream in targets}
     doubled = [payload for payload, count in stored.items() if count > possible[payload] and payload not in theirs]
     if doubled:
         by_payload: dict[bytes, list[Truth]] = defaultdict(list)
@@ -873,10 +887,8 @@ def _says_so(ledger: Ledger, spec: QuerySpec) -> bool:
     return any("stored twice" in text or "stored a second time" in text for _, text in ledger.said(spec.name))
 
 
-def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch]) -> list[str]:
+def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch], name: str) -> list[str]:
     """The last one of a query's rows in a stream that keeps last values is one that a partition has given last."""
-    assert spec.write is not None
-    name = f"KV_{spec.write['bucket']}" if "bucket" in spec.write else spec.write["stream"]
     truth = ledger.truth.get(name, ())
     if ledger.configs[name].get("max_msgs_per_subject", -1) < 1 or any(each.fate == LOST for each in truth):
         return []
@@ -911,7 +923,7 @@ def _check_last_values(ledger: Ledger, spec: QuerySpec, committed: list[MicroBat
     return _few(found)
 
 
-def _check_values_of_others(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]]) -> list[str]:
+def _check_values_of_others(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]], name: str) -> list[str]:
     """What somebody else has stored behind a row is not replaced by that row, which is stored again.
 
     The pages except buckets, what is run again with ``window``, and what is stored twice as the log says.
@@ -919,7 +931,6 @@ def _check_values_of_others(ledger: Ledger, spec: QuerySpec, batches: list[list[
     assert spec.write is not None
     if "bucket" in spec.write or _says_so(ledger, spec):
         return []
-    name = spec.write["stream"]
     truth = ledger.truth.get(name, ())
     if ledger.configs[name].get("max_msgs_per_subject", -1) < 1 or any(each.fate == LOST for each in truth):
         return []
@@ -951,7 +962,7 @@ def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[
     """Return the condition of the documentation that was violated, so that a row may be stored twice."""
     assert spec.write is not None
     deduplicate = spec.write.get("deduplicate", "exact")
-    places = [spec.write["stream"], spec.write.get("badRowsStream", "")]
+    places = [*_targets_of(ledger, spec), spec.write.get("badRowsStream", "")]
     window = min(ledger.configs[name].get("duplicate_window", 120 * 10**9) for name in places if name) / 1e9
     times = sorted(each.since for each in copies)
     apart = max((b - a for a, b in pairwise(times)), default=0.0)
@@ -980,13 +991,12 @@ def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[
     return ""
 
 
-def _check_order(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch]) -> list[str]:
-    """Rows of a task are stored in their order, but for what JetStream itself does."""
-    assert spec.write is not None
+def _check_order(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch], name: str) -> list[str]:
+    """Rows of a task are stored in their order in a stream, but for what JetStream itself does."""
     if spec.shuffle or any(name not in ORDERLY for _, name, _ in ledger.faults):
         return []
     place: dict[bytes, int] = {}
-    for each in ledger.truth.get(spec.write["stream"], []):
+    for each in ledger.truth.get(name, []):
         if each.fate != LOST:
             if each.payload in place:
                 return []  # equal rows, which cannot be told apart
@@ -1000,7 +1010,7 @@ def _check_order(ledger: Ledger, spec: QuerySpec, committed: list[MicroBatch]) -
     return []
 
 
-_STORED = re.compile(r"of this task's rows ([0-9]+) were stored")
+_STORED = re.compile(r"of this task's rows (?:for stream '(\w+)' )?([0-9]+) were stored")
 _UNANSWERED = re.compile(r"and ([0-9]+) were sent and not answered")
 _HAS_LOST = re.compile(r"has lost (at most )?([0-9]+) rows")
 _REPLACED = re.compile(r"NATS_ROWS_REPLACED\].*: ([0-9]+) rows")
@@ -1009,18 +1019,19 @@ _REPLACED = re.compile(r"NATS_ROWS_REPLACED\].*: ([0-9]+) rows")
 def _check_counts(ledger: Ledger, spec: QuerySpec) -> list[str]:
     """What errors say of a task's rows is true."""
     found: list[str] = []
-    if spec.write is None or "stream" not in spec.write:
+    if spec.write is None or "bucket" in spec.write:
         return found
-    stored: set[bytes] = {each.payload for each in ledger.truth.get(spec.write["stream"], [])}
     for failure in ledger.failures:
         attempt = failure.attempt
         if attempt is None or failure.job is None or not failure.job.application.name.startswith(spec.name + "."):
             continue
         said = _STORED.search(str(failure.error))
         if said is not None:
+            names = [said[1]] if said[1] else _targets_of(ledger, spec)
+            stored: set[bytes] = {each.payload for name in names for each in ledger.truth.get(name, [])}
             there = sum(payload in stored for payload in attempt.given)
-            if int(said[1]) > there:
-                found.append(f"an error says that {said[1]} rows were stored, and {there} are: {failure.error}")
+            if int(said[2]) > there:
+                found.append(f"an error says that {said[2]} rows were stored, and {there} are: {failure.error}")
     return found
 
 
@@ -1112,7 +1123,7 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
             found.append(f"it was said that none was stored, and {there_now} are: {text}")
     elif chunk.kind == "publisher" and (said := _STORED.search(text)) is not None:
         open_ = _UNANSWERED.search(text)
-        least, most = int(said[1]), int(said[1]) + (int(open_[1]) if open_ else 0)
+        least, most = int(said[2]), int(said[2]) + (int(open_[1]) if open_ else 0)
         whole = "has lost" not in text
         if stored < least or (whole and stored > most):
             found.append(f"it was said that {least} to {most} rows were stored, and {stored} are: {text}")

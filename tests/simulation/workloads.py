@@ -296,6 +296,32 @@ def copy_bad_rows(draw: Draw) -> None:
         draw.faults(["driver killed", "worker killed", "executor killed", "acks-never", "kill-leader", "cut-all"])
 
 
+def copy_apart(draw: Draw) -> None:
+    """One stream into several ones, of which each hears some of the subjects; sometimes one hears none of them."""
+    draw.loses = draw.random.random() < 0.2
+    draw.stream("IN", ["in.>"])
+    tokens = draw.random.choice(["ab", "abc", "abcd"])
+    for token in tokens:
+        window = draw.random.choice([120, 120, 10, 2]) * SECOND
+        draw.stream(f"OUT_{token}", [f"out.{token}", f"out.{token}.>"], duplicate_window=window)
+    draw.publisher("p", "IN", [f"in.{each}" for each in tokens[: draw.random.choice([2, 4])]], 0)
+    draw.plan.publishers[0].times = draw.times(draw.random.randint(100, 250))
+    more: dict[str, str] = {}
+    if draw.random.random() < 0.4:
+        draw.stream("BAD", ["bad.>"], duplicate_window=draw.random.choice([120, 10]) * SECOND)
+        rows, names = draw.random.choice([0, 1, 10, 40]), ["in.nowhere", "in.star"]
+        draw.plan.publishers.append(Publishing("elsewhere", "IN", names, draw.times(rows), True, 0))
+        more = {"badRows": "stream", "badRowsStream": "BAD"}
+    write = draw.writing(",".join(f"OUT_{token}" for token in tokens), **more)
+    if draw.random.random() < 0.3:
+        del write["stream"]
+        write["streamPattern"] = "OUT_[a-z]"
+    draw.query("copy", draw.reading(stream="IN"), write)
+    draw.faults()
+    if draw.random.random() < 0.5:
+        draw.faults(["driver killed", "worker killed", "executor killed", "acks-never", "kill-leader", "cut-all"])
+
+
 def read(draw: Draw) -> None:
     """A stream read, while single messages are deleted."""
     draw.loses = draw.random.random() < 0.3
@@ -692,6 +718,7 @@ LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
     11: ("copy with bad rows", copy_bad_rows),
     61: ("copy with bad rows", copy_bad_rows),
     37: ("copy, and show the progress", shown),
+    **dict.fromkeys((17, 47, 67, 97), ("copy into several streams", copy_apart)),
     **dict.fromkeys((13, 23, 33, 43, 53, 73, 83, 93), ("copy into what forgets", forgotten)),
 }
 """Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""

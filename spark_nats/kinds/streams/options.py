@@ -21,11 +21,13 @@ from spark_nats.protocol.stream_configs import RequestedConfig, read_config
 from spark_nats.protocol.subjects import subject_violation
 
 STREAM = (
-    "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket`, `table` "
-    "and `objectStore`, core NATS is read or written; with `table`: only these streams"
+    "stream to read or to write to; several: comma-separated, and each row is written to the one that listens on its "
+    "subject; without `stream`, `streamPattern`, `bucket`, `table` and `objectStore`, core NATS is read or written; "
+    "with `table`: only these streams"
 )
 STREAM_PATTERN = (
-    "regular expression: every stream whose whole name matches is read, also one that is created while the query runs; "
+    "regular expression: every stream whose whole name matches is read, also one that is created while the query runs, "
+    "or written to, as with several in `stream`; "
     "names that begin with `KV_`, `OBJ_` or `$MQTT_` match only an expression that has `KV_`, `OBJ_` or `MQTT_` in it; "
     "with `table`: only these streams"
 )
@@ -260,10 +262,13 @@ DEDUPLICATE = (
 
 
 class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
-    """Where and how to write; without a ``stream``, rows go to core NATS."""
+    """Where and how to write; without a ``stream`` or a pattern of their names, rows go to core NATS."""
 
     # Whether a stream without a `duplicate_window` is refused: only where somebody has asked for one.
     needs_window: bool = field(default=False, compare=False)
+    pattern: re.Pattern[str] | None = option(
+        values.read_pattern, STREAM_PATTERN, name="streamPattern", excludes=("stream",), section=WHAT
+    )
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=WINDOW)
     state_bucket: str = option(
@@ -276,8 +281,31 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     @property
     def stream(self) -> str | None:
-        """The target stream; None for core NATS."""
+        """The target stream; None for core NATS. Of several, use :meth:`to_stream`."""
         return self.streams[0] if self.streams else None
+
+    @property
+    def is_core(self) -> bool:
+        """Whether rows go to core NATS."""
+        return not self.streams and self.pattern is None
+
+    @property
+    def has_several_targets(self) -> bool:
+        """Whether each row goes to that one of several streams which listens on its subject."""
+        return len(self.streams) > 1 or self.pattern is not None
+
+    @property
+    def target(self) -> str:
+        """The target streams in words; empty for core NATS."""
+        return ", ".join(self.streams) if self.pattern is None else f"streams that match {self.pattern.pattern!r}"
+
+    def is_target(self, stream: str) -> bool:
+        """Tell whether rows may go to a stream."""
+        return stream in self.streams if self.pattern is None else self.pattern.fullmatch(stream) is not None
+
+    def to_stream(self, name: str) -> Self:
+        """Return the options of what goes to one of several streams."""
+        return replace(self, streams=(name,), pattern=None) if self.has_several_targets else self
 
     @property
     def row_writer_options(self) -> list[str]:
@@ -306,8 +334,10 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     def check_and_convert(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
-        if len(self.streams) > 1:
-            raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
+        if self.has_several_targets and self.atomic:
+            raise OptionError(conditions.ONE_STREAM_TOGETHER())
+        if self.pattern and self.create:
+            raise OptionError(conditions.PATTERN_CANNOT_CREATE())
         if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self._config_with((self.subject,) if self.subject else ())  # raises if this contradicts other options

@@ -166,7 +166,7 @@ def test_options_of_another_kind_of_query_are_said_through_spark(
 BAD_WRITES = {
     "misspelt": ({"stream": "S", "maxinflght": "1"}, "unknown option 'maxinflght'; did you mean 'maxInFlight'?"),
     "for reading": ({"stream": "S", "startingOffsets": "earliest"}, "option 'startingOffsets' is only for reading"),
-    "streams": ({"stream": "A,B"}, "option 'stream' names 2 streams; a query writes to one"),
+    "streams": ({"stream": "A,B", "atomic": "true"}, "option 'atomic' stores the rows of a partition together"),
     "wildcard": ({"stream": "S", "subject": "a.*"}, "for writing it must be one subject, but it contains"),
     "subjects": ({"stream": "S", "subject": "a, b"}, "for writing it must be one subject, but it contains"),
     "subjects without a blank": (

@@ -170,8 +170,8 @@ WRITES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "several streams": (
         {"payload": "", "subject": "a"},
-        {"stream": "A,B"},
-        "names 2 streams; a query writes to one",
+        {"stream": "A,B", "atomic": "true"},
+        "which a server does in one stream only; name one in the option 'stream'",
     ),
     "a subject of no stream": (
         {"payload": "", "subject": "nobody.x"},

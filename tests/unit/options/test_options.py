@@ -361,9 +361,12 @@ def test_a_mistake_in_a_pattern_is_named(streaming, options, words):
     assert words in str(raised.value)
 
 
-def test_a_pattern_is_only_for_reading():
-    with pytest.raises(OptionError, match="option 'streamPattern' is only for reading"):
-        parse_write_options({"streamPattern": "A.*", "subject": "a"}, streaming=True)
+@pytest.mark.parametrize(("options", "target"), [({"stream": "A,B"}, "A, B"), ({"streamPattern": "A.*"}, "that match")])
+def test_several_streams_may_be_written_to(options: dict[str, str], target: str):
+    parsed = parse_write_options(options, streaming=True)
+    assert (parsed.has_several_targets, parsed.is_core, target in parsed.target) == (True, False, True)
+    assert parsed.to_stream("A").streams == ("A",)
+    assert not parsed.to_stream("A").has_several_targets
 
 
 def test_a_pattern_reads_as_a_stream_does():
@@ -551,7 +554,11 @@ def test_a_mistake_in_reading_a_bucket_is_named(options, streaming, words):
 
 
 WRITE_MISTAKES = [
-    ({"stream": "A,B"}, "option 'stream' names 2 streams"),
+    ({"stream": "A,B", "atomic": "true"}, "stores the rows of a partition together"),
+    ({"streamPattern": "A", "atomic": "true"}, "stores the rows of a partition together"),
+    ({"streamPattern": "A", "createStream": "true", "subject": "a"}, "a pattern does not say what to create"),
+    ({"streamPattern": "A.*", "badRows": "stream", "badRowsStream": "AB"}, "'AB'"),
+    ({"stream": "A,B", "badRows": "stream", "badRowsStream": "B"}, "'B'"),
     ({"subject": "a.>"}, "it contains white space, a control character or a wildcard"),
     ({"subject": "a..b"}, "it has an empty token"),
     ({"subject": "s", "maxInFlight": "5"}, "option 'maxInFlight' needs the option 'stream'"),

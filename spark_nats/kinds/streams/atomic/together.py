@@ -13,7 +13,7 @@ from spark_nats.kinds.streams.atomic import conditions
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, last_equal_before
 from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.protocol.bytecolumns import flags_of
+from spark_nats.protocol.bytecolumns import Positions, flags_of
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, first_header_values
 from spark_nats.protocol.subjects import transformed
@@ -44,7 +44,7 @@ class Together(RowWriter):
         self._parts: list[pa.RecordBatch] = []
         self._rows = self._size = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
         """Keep rows until the last one is there."""
         self._rows += batch.num_rows
         if self._rows > MAX_ROWS:

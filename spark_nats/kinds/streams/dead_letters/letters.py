@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -38,12 +38,12 @@ from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows,
 from spark_nats.kinds.streams.write.conditions import NO_ACKNOWLEDGEMENTS
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import AlreadyStored
-from spark_nats.kinds.streams.write.partitions import RowWriter, can_rows_name_stream
+from spark_nats.kinds.streams.write.partitions import RowWriter, Rule, can_rows_name_stream
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
 from spark_nats.kinds.task import approach_leader, leased_jetstream
-from spark_nats.protocol.bytecolumns import booleans, byte_strings, texts
+from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
@@ -128,18 +128,25 @@ class DeadLetters(RowWriter):
             notes.check_can_read_back(js, stream, singly=True)
 
     def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:
-        """Begin a task, after finding the bad rows that an earlier attempt has stored.
+        """Begin a task."""
+        super().begin(lease, task, deduplication)
+        self._ids = MessageIds(task.query, task.batch, task.partition)
+
+    def find_set_aside(self, writers: Sequence[RowWriter]) -> None:
+        """Find, for all writers of a task, the bad rows that an earlier attempt at it has stored.
 
         Raises:
             NatsError: these could not be read.
         """
-        super().begin(lease, task, deduplication)
-        self._ids = MessageIds(task.query, task.batch, task.partition)
-        mark, fence = deduplication.mark, deduplication.fence
-        if mark is not None and self._options.bad_rows_stream is not None:
-            self._already_aside = lease.ask_with_retries(self._find_stored_or_note_unread, mark)
-        if fence is not None and self._already_aside is not None:
-            fence.earlier.append(self._already_aside)
+        mark, fence = self._deduplication.mark, self._deduplication.fence
+        if mark is None or self._options.bad_rows_stream is None:
+            return
+        already_aside = self._lease.ask_with_retries(self._find_stored_or_note_unread, mark)
+        for writer in writers:
+            assert isinstance(writer, DeadLetters)  # noqa: S101 - the options are the same
+            writer._already_aside, writer._unread = already_aside, self._unread
+        if fence is not None and already_aside is not None:
+            fence.earlier.append(already_aside)
 
     def _find_stored_or_note_unread(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
@@ -213,6 +220,12 @@ class DeadLetters(RowWriter):
             else:
                 self.count_and_queue(bad[number] for number in sorted(bad))
                 return rows
+
+    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+        """Take rows of a batch whose subjects break a rule."""
+        columns, self._rows = self._checker.columns_of(batch), self._rows + len(rows)
+        for row in rows.tolist():
+            self.count_and_queue([_dead_letter_of_row(columns, row, f"column 'subject' {rule(batch, row)}")])
 
     def count_and_queue(self, rows: Iterable[DeadLetter]) -> None:
         """Take bad rows. They are counted; with a dead-letter stream, they wait until enough can be stored together."""

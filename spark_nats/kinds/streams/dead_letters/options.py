@@ -41,7 +41,7 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
         if what != TO_STREAM and other is not None:
             raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
-        if other is not None and other == self.stream:
+        if other is not None and self.is_target(other):
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
         if what != FAIL and len(self.row_writer_options) > 1:
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))

@@ -12,11 +12,18 @@ from collections.abc import Sequence
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection, connect
-from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError, or_raise
+from spark_nats.errors import (
+    JetStreamUnavailableError,
+    NatsError,
+    PublishError,
+    SchemaError,
+    StreamNotFoundError,
+    or_raise,
+)
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, Entry, create_bucket_if_missing, entry_of, value_question
-from spark_nats.jetstream.listing import stream_names, suggesting_names
+from spark_nats.jetstream.listing import matching_names, stream_names, suggesting_names
 from spark_nats.jetstream.messages import MessageAt, try_asking
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
@@ -28,6 +35,7 @@ from spark_nats.kinds.streams.write.notes import check_can_read_back, mark_now, 
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.subjects import find_overlap
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +86,29 @@ def check_no_mirror(stream: StreamInfo) -> None:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
+def target_streams(js: JetStream, options: WriteOptions) -> tuple[str, ...]:
+    """Return the names of the streams that rows go to: the named ones, or those that match and have subjects.
+
+    Raises:
+        StreamNotFoundError: no stream matches the pattern.
+        NatsError: the server does not report the streams, or one of them.
+    """
+    if options.pattern is None:
+        return options.streams
+    names = matching_names(js, options.pattern)
+    found = [or_raise(each) for each in try_asking(js, [StateOf(name) for name in names])]
+    if not any(each.subjects for each in found):
+        raise StreamNotFoundError(conditions.PATTERN_WITHOUT_TARGET(pattern=options.pattern.pattern))
+    return tuple(each.name for each in found if each.subjects)
+
+
 def prepare_write_and_mark_start(
     options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN
-) -> StartMark | None:
+) -> tuple[StartMark, ...]:
     """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
 
     Returns:
-        Where the stream ends, for a batch write whose tasks need to know that; else None.
+        Where the streams end, for a batch write whose tasks need to know that.
 
     Raises:
         NatsError: one of these steps fails.
@@ -93,19 +117,24 @@ def prepare_write_and_mark_start(
         js = JetStream(connection, options.api_prefix)
         writer = import_by_name(options.row_writer)(options, sink)
         writer.check_dead_letter_stream(js)
-        if options.stream is None:
-            return None
-        with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
-            stream, _ = create_or_check_target(js, options)
-        if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
-            raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
-        _check_counters(stream, options, columns)
-        relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
-        if relies_on_ids and not stream.duplicate_window:
-            logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(stream.name)).with_code)
-        writer.check_target_stream(connection, stream)
-        _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
-        return _prepare_replay(js, options, stream, streaming)
+        if options.is_core:
+            return ()
+        streams: list[StreamInfo] = []
+        for name in target_streams(js, options):
+            with sink.naming(js) if sink.naming else suggesting_names(js, [name], to_read=False):
+                stream, _ = create_or_check_target(js, options.to_stream(name))
+            if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
+                raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=name))
+            _check_counters(stream, options, columns)
+            relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
+            if relies_on_ids and not stream.duplicate_window:
+                logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(name)).with_code)
+            writer.check_target_stream(connection, stream)
+            _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
+            streams.append(stream)
+        if options.has_several_targets:
+            check_apart(streams)
+        return _prepare_replay(js, options, streams, streaming)
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
@@ -152,37 +181,59 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
     """
     bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)
     with reporting_unusable_bucket(options):
-        for key in bucket.keys(f"{query}.*"):
-            partition = key.rpartition(".")[2]
+        for key in bucket.keys(f"{query}.>"):
+            partition = key.removeprefix(f"{query}.").partition(".")[0]
             if partition.isdigit() and int(partition) >= partitions:
                 state = parse_note(bucket.get(key), key)
-                if state is not None and state.batch == batch and state.mark.stream == options.stream:
+                if state is not None and state.batch == batch and options.is_target(state.mark.stream):
                     whose = f"that partition {partition}, which does not exist now, stored before"
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", which=whose))
 
 
-def _prepare_replay(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> StartMark | None:
+def check_apart(streams: Sequence[StreamInfo]) -> None:
+    """Check that each row has one of several streams to go to, which stores no rows of the others.
+
+    Raises:
+        PublishError: a stream has no subjects, copies another one, or two listen on a subject.
+    """
+    owner = {subject: each.name for each in streams for subject in each.subjects}
+    for each in streams:
+        if not each.subjects:
+            raise PublishError(conditions.TARGET_HEARS_NOTHING(stream=each.name))
+        for source in each.config.get("sources") or ():
+            if source.get("name") in owner.values():
+                raise PublishError(conditions.TARGET_COPIES_TARGET(stream=each.name, source=source["name"]))
+    if (both := find_overlap(subject for each in streams for subject in each.subjects)) is not None:
+        one, other = (repr(owner[subject]) for subject in both)
+        raise PublishError(conditions.TARGETS_SHARE_SUBJECT(one=one, other=other, subject=both[0], wider=both[1]))
+
+
+def _prepare_replay(
+    js: JetStream, options: WriteOptions, streams: Sequence[StreamInfo], streaming: bool
+) -> tuple[StartMark, ...]:
     """Check, if ``deduplicate`` is exact, that tasks can note where they begin and read back what they have stored.
 
     A streaming query gets its state bucket here; a batch write has none.
 
     Returns:
-        For a batch write with ``deduplicate`` exact, where the stream ends now; else None.
+        For a batch write with ``deduplicate`` exact, where the streams end now.
 
     Raises:
         NatsError: they cannot. The message tells what to permit, or how to do without.
     """
     if not options.is_exact:
-        return None
+        return ()
     if streaming:
         with reporting_unusable_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
-            state = create_bucket_if_missing(js, options.state_bucket, replicas=stream.replicas, description=purpose)
+            replicas = max(stream.replicas for stream in streams)
+            state = create_bucket_if_missing(js, options.state_bucket, replicas=replicas, description=purpose)
             if state.origin:
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
-    check_can_read_back(js, stream)
-    return None if streaming else mark_now(js, stream)
+    for stream in streams:
+        check_can_read_back(js, stream)
+    return () if streaming else tuple(mark_now(js, stream) for stream in streams)
 
 
 def _put_probe(js: JetStream, bucket: Bucket) -> None:

@@ -124,6 +124,7 @@ class RowChecker:
     Attributes:
         max_size: the smaller one of both limits.
         whose_limit: what sets that limit, in words.
+        picked: which rows of a batch the next rows are; None for all of them.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class RowChecker:
         self.limit_to(max_payload)
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._said = Once()
+        self.picked: bytecolumns.Positions | None = None
         # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self.max_size}")
         if options.stream is not None:
@@ -179,7 +181,7 @@ class RowChecker:
                 self._raise_if("payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size)
         except BrokenRuleError as broken:
             row = broken.violation.row
-            raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, topics) from None
+            raise self._invalid(first_row, row, broken.column, broken.rule(row), topics) from None
         return rows
 
     def describe_too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
@@ -238,7 +240,12 @@ class RowChecker:
             rule = (
                 f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
             )
-            raise _invalid(first_row + int(elsewhere.argmax()), column, rule, first_row)
+            raise self._invalid(first_row, int(elsewhere.argmax()), column, rule)
+
+    def _invalid(
+        self, first_row: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()
+    ) -> InvalidRowError:
+        return invalid_row(first_row, row if self.picked is None else int(self.picked[row]), column, rule, topics)
 
     def _checked_payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
@@ -396,10 +403,11 @@ class BrokenRuleError(Exception):
         return f"column '{self.column}' {self.rule(row)}"
 
 
-def _invalid(row: int, column: str, rule: str, sent: int, topics: Sequence[Topic] = ()) -> InvalidRowError:
-    """Return the error for a row that cannot be sent; ``sent`` is how many rows of the task precede its batch."""
+def invalid_row(sent: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()) -> InvalidRowError:
+    """Return the error for a row of a batch that cannot be sent; ``sent`` rows of the task precede the batch."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
-    return InvalidRowError(conditions.ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).about(*topics)
+    said = conditions.ROW_CANNOT_BE_SENT(row=sent + row, column=column, rule=rule, sent=before)
+    return InvalidRowError(said).about(*topics)
 
 
 def has_counters(stream: StreamInfo) -> bool:

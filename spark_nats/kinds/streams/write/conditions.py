@@ -80,6 +80,22 @@ NO_ACKNOWLEDGEMENTS = Condition(
 MIRRORS_ANOTHER = Condition(
     "{target} is a mirror of {origin}, and stores only messages from there; nothing was sent; write to {origin} instead"
 )
+TARGET_HEARS_NOTHING = Condition(
+    "stream {stream!r} listens on no subject, so that no row would go there; nothing was sent; give the stream "
+    "subjects, or leave it out"
+)
+TARGETS_SHARE_SUBJECT = Condition(
+    "the streams {one} and {other} both listen on the subject {subject!r} (the other one as {wider!r}), so that a row "
+    "has two places to go to; nothing was sent; leave one of them out"
+)
+TARGET_COPIES_TARGET = Condition(
+    "stream {stream!r} copies what stream {source!r} stores (it is one of its sources), so that its copies would be "
+    "taken for rows that were written to it; nothing was sent; leave one of them out"
+)
+PATTERN_WITHOUT_TARGET = Condition(
+    "no stream that listens on a subject has a name that matches {pattern!r}; nothing was sent; create the streams "
+    "first, or correct the option 'streamPattern'"
+)
 STATE_BUCKET_MIRRORS = Condition(
     "the state bucket {bucket!r}, in which tasks note what they begin, is a mirror of {origin}, and stores only "
     "messages from there; nothing was sent; name another bucket with the option 'stateBucket'"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -24,13 +25,16 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
-from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters
+from spark_nats.kinds.streams.write.checks import check_apart, target_streams
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, invalid_row
 from spark_nats.kinds.streams.write.message_ids import prefix_of
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
+from spark_nats.kinds.streams.write.routing import Router
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
-from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_of
 from spark_nats.kinds.task import approach_leader, leased_jetstream
 from spark_nats.logs import Reporter
+from spark_nats.protocol.bytecolumns import Positions, integers
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
 from spark_nats.protocol.subjects import subject_violation
@@ -38,6 +42,9 @@ from spark_nats.protocol.subjects import subject_violation
 logger = logging.getLogger(__name__)
 
 _SUBJECTS_LOOKED_AT = 8
+
+Rule = Callable[[pa.RecordBatch, int], str]
+"""Returns the rule that a row of a batch breaks."""
 
 
 def write_partition(
@@ -50,44 +57,115 @@ def write_partition(
         PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
-    target = _Target(options, task, sink)
-    what = f"writing to {options.stream or 'core NATS'}"
-    # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
-    with leased_jetstream(options, what, waits=options.stream is None) as lease:
-        if options.stream is None:
+    with contextlib.ExitStack() as leases:
+        targets = [_Target(each, named, sink) for each, named in _of_targets(options, task)]
+        for target in targets:
+            target.begin(leases)
+        if begun := [each for each in targets if each.began is not None]:
+            min(begun, key=lambda each: each.began or 0).find_set_aside(targets)
+        if options.is_core:
             batches = _warn_at_first_rows(options, task.query, batches)
-        target.begin(lease)
-        for batch in batches:
-            target.write(batch)
-        return target.finish()
+        if options.has_several_targets:
+            _write_to_each(targets, options, batches)
+        else:
+            for batch in batches:
+                targets[0].write(batch)
+        counts = [target.finish() for target in targets]
+        return sum_of([target.check_and_report(each) for target, each in zip(targets, counts, strict=True)])
+
+
+def _of_targets(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptions, WriteTask]]:
+    """Return the options of each target, and the task as its note names it."""
+    if not options.has_several_targets:
+        return [(options, task)]
+    names = options.streams
+    if options.pattern is not None:
+        with leased_jetstream(options, f"writing to {options.target}") as lease:
+            names = lease.ask_with_retries(target_streams, options)
+    return [(options.to_stream(name), replace(task, stream=name)) for name in names]
+
+
+def _write_to_each(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write each row to the one of several streams that listens on its subject.
+
+    Raises:
+        InvalidRowError: a row cannot be sent. The rows of the batches before it are stored.
+    """
+    streams = [target.stream for target in targets if target.stream is not None]
+    check_apart(streams)
+    router, written = Router(streams, options.subject), 0
+    for batch in batches:
+        places = router.places(batch)
+        try:
+            if len(unheard := np.flatnonzero(places < 0)):
+                targets[0].refuse(batch, unheard, router.rule, written)
+            for number, target in enumerate(targets):
+                rows = np.flatnonzero(places == number)
+                target.write(batch.take(integers(rows)), written, rows)
+        except InvalidRowError:
+            for target in targets:
+                target.wait_for_rows()  # the error reports them as sent, so they must be safe
+            raise
+        written += batch.num_rows
 
 
 class _Target:
-    """What a task writes to one stream, or to core NATS."""
+    """What a task writes to one stream, or to core NATS.
+
+    Attributes:
+        stream: the stream before the task's first row; None for core NATS.
+    """
 
     def __init__(self, options: WriteOptions, task: WriteTask, sink: Sink) -> None:
         self._options, self._task, self._sink = options, task, sink
         self._deduplication = (ExactlyOnce if options.is_exact else Deduplication)(options, task)
         self._writer: RowWriter = import_by_name(options.row_writer)(options, sink)
-        self._stream: StreamInfo | None = None
+        self.stream: StreamInfo | None = None
         self._is_open = False
 
-    def begin(self, lease: JetStreamLease) -> None:
-        """Find out what earlier attempts have stored."""
-        self._lease, self._max_payload = lease, lease.js.connection.info.max_payload
-        if self._options.stream is not None:
-            self._stream = self._deduplication.check_target_and_begin(lease)
+    @property
+    def began(self) -> int | None:
+        """When an earlier attempt began, in nanoseconds since 1970 by the server's clock; None where there was none."""
+        mark = self._deduplication.mark
+        return None if mark is None else mark.time
+
+    def begin(self, leases: contextlib.ExitStack) -> None:
+        """Connect, and find out what earlier attempts have stored."""
+        what = f"writing to {self._options.stream or 'core NATS'}"
+        # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
+        self._lease = lease = leases.enter_context(leased_jetstream(self._options, what, waits=self._options.is_core))
+        self._max_payload = lease.js.connection.info.max_payload
+        if not self._options.is_core:
+            self.stream = self._deduplication.check_target_and_begin(lease)
         self._writer.begin(lease, self._task, self._deduplication)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows; return when they are sent, unless they are stored together at the end."""
+    def find_set_aside(self, targets: Sequence[_Target]) -> None:
+        """Find the bad rows that earlier attempts have stored, for all targets of the task."""
+        self._writer.find_set_aside([each._writer for each in targets])
+
+    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
+        """Write rows; return when they are sent, unless they are stored together at the end.
+
+        If these are only the ``picked`` rows of a batch, the task had ``before`` rows before the batch.
+        """
         if not self._is_open:
             self._open(batch)
-        self._writer.write(batch)
+        self._writer.write(batch, before, picked)
+
+    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+        """Refuse rows of a batch whose subjects break a rule, as in :meth:`write`."""
+        if not self._is_open:
+            self._open(batch)
+        self._writer.refuse(batch, rows, rule, before)
+
+    def wait_for_rows(self) -> None:
+        """Wait until the rows that were sent are safe."""
+        if self._is_open:
+            self._writer.wait_for_rows()
 
     def _open(self, first: pa.RecordBatch | None = None) -> None:
         """Get ready for the ``first`` rows, if there are any."""
-        stream, lease, options, sink = self._stream, self._lease, self._options, self._sink
+        stream, lease, options, sink = self.stream, self._lease, self._options, self._sink
         self._is_open = True
         if stream is not None and first is not None:
             approach_leader(lease, stream, first.num_rows, first.nbytes)
@@ -97,15 +175,19 @@ class _Target:
         checker = RowChecker(options, self._max_payload, ids, names_stream, sink.columns, unknown, most)
         self._writer.open(stream, checker)
 
-    def finish(self) -> Written:
-        """Wait until all rows are safe; return what was done.
-
-        Raises:
-            PublishError: earlier attempts have stored rows that are not among these.
-        """
+    def finish(self) -> Counts:
+        """Wait until all rows are safe; return how many there are."""
         if not self._is_open:
             self._open()
-        counts, task, deduplication = self._writer.finish(), self._task, self._deduplication
+        return self._writer.finish()
+
+    def check_and_report(self, counts: Counts) -> Written:
+        """Return what was done, after checking that earlier attempts have stored nothing else.
+
+        Raises:
+            PublishError: they have stored rows that are not among these.
+        """
+        task, deduplication = self._task, self._deduplication
         count, duplicates = counts.rows, counts.duplicates
         if (already_stored := deduplication.already_stored) is not None:
             if already_stored.unexpected + self._writer.unexpected:
@@ -121,7 +203,8 @@ class _Target:
         self._writer.warn_of_bad_rows(count)
         rows, reconnects = count - counts.skipped - counts.bad, self._lease.lease.reconnects
         counts = replace(counts, rows=rows, duplicates=duplicates, reconnects=reconnects)
-        return Written(counts, task.query if deduplication.unsure else None, task.run)
+        by_stream = ((task.stream, counts),) if task.stream else ()
+        return Written(counts, task.query if deduplication.unsure else None, task.run, by_stream)
 
 
 def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
@@ -178,16 +261,25 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
+    def find_set_aside(self, writers: Sequence[RowWriter]) -> None:
+        """Find, for all writers of a task, the rows that an earlier attempt at it has set aside."""
+
     def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
         """Get ready for rows.
 
         ``stream`` is the target's state before the first row was sent; None for core NATS.
         """
         self._checker, self._rows, self._size = checker, 0, 0
-        self._publisher = self._core_publisher() if stream is None else self._stream_publisher(stream)
+        if stream is None:
+            self._publisher: Publisher | CorePublisher = self._core_publisher()
+        else:
+            self._publisher = publisher = self._stream_publisher(stream)
+            self._ask_with_retries = publisher.ask_with_retries
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
         """Send rows, unless an earlier attempt has stored them or a later attempt at the task has begun.
+
+        If they are only the ``picked`` rows of a batch, the task had ``before`` rows before the batch.
 
         Raises:
             InvalidRowError: a row cannot be sent.
@@ -195,11 +287,12 @@ class RowWriter:
         """
         publisher, fence = self._publisher, self._deduplication.fence
         with self._errors_about_rows():
-            if isinstance(publisher, Publisher) and fence and fence.is_check_due(self._lease.js.connection):
-                publisher.ask_with_retries(fence.check_latest_and_read_on)
+            if fence is not None and fence.is_check_due(self._lease.js.connection):
+                self._ask_with_retries(fence.check_latest_and_read_on)
             self._checker.limit_to(self._lease.js.connection.info.max_payload)
+            self._checker.picked = picked
             try:
-                rows = self.check_and_choose_rows(self._checker, batch, self._rows)
+                rows = self.check_and_choose_rows(self._checker, batch, self._rows if before is None else before)
             except InvalidRowError:
                 publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
                 raise
@@ -207,6 +300,18 @@ class RowWriter:
             for part in rows.split_conditional():
                 publisher.publish(*part[:5], conditional=part.conditional is not None)
             self._rows += batch.num_rows
+
+    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+        """Refuse rows of a batch whose subjects break a rule; the task had ``before`` rows before the batch.
+
+        Raises:
+            InvalidRowError: always, but where such rows are set aside.
+        """
+        raise invalid_row(before, int(rows[0]), "subject", rule(batch, int(rows[0])), (Topic.ROW,))
+
+    def wait_for_rows(self) -> None:
+        """Wait until the rows that were sent are safe."""
+        self._publisher.wait_for_rows()
 
     def finish(self) -> Counts:
         """Wait until all rows are safe; return the number of all rows, and the bytes of those that were sent.
@@ -221,6 +326,7 @@ class RowWriter:
         return counts
 
     def _finish(self) -> Counts:
+        """Wait until all rows are safe; return their number."""
         self._publisher.finish()
         return Counts(self._rows, self._size, self._publisher.duplicates, self._publisher.skipped)
 
@@ -285,6 +391,7 @@ class RowWriter:
             exact=self._deduplication.exact,
             since=self._deduplication.since,
             id_prefix=prefix_of(self._task.query, self._task.batch, self._task.partition),
+            whose=f"this task's rows for stream {stream.name!r}" if self._task.stream else "this task's rows",
         )
         return publisher
 

@@ -103,7 +103,8 @@ class ExactlyOnce(Deduplication):
         key = self._task.note_key if self._task.batch is not None else None
         stream, entry = lease.ask_with_retries(create_or_check_target, self._options, key)
         if key is None:  # the driver has noted where a batch write began
-            mark = self._task.mark if self._task.attempt else None
+            marks = self._task.marks if self._task.attempt else ()
+            mark = next((each for each in marks if each.stream == stream.name), None)
         else:
             self.fence = fence = Fence(self._options, self._task, stream)
             at_first = iter([(stream, entry)])
@@ -278,8 +279,15 @@ def _read_known_notes(
     else:
         entry, note = notes.read_note(js, options, task.note_key)
     zero, batch = None, int(task.batch or 0)
+    is_elsewhere = note is not None and note.mark.stream != options.stream
+    if (-1 if note is None else note.batch) < batch - 1 or is_elsewhere:
+        # Until then, the query may have written to this stream alone, or to several.
+        other_form = replace(task, stream="" if task.stream else str(options.stream))
+        other = notes.read_note(js, options, other_form.note_key)[1]
+        if other is not None and other.mark.stream == options.stream:
+            note = other if note is None or other.batch > note.batch - is_elsewhere else note
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
-        zero = notes.read_note(js, options, f"{task.query}.0")[1]
+        zero = notes.read_note(js, options, replace(task, partition=0).note_key)[1]
     earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
     newest = max(filter(None, (note, zero)), key=lambda each: each.batch, default=None)
     in_process = _noted.get(_noted_key(options, task), -1)

@@ -125,7 +125,7 @@ class Sink:
 
     def target(self, options: Query) -> str:
         """Return the name of the target, as the log and errors use it."""
-        return self.words or (isinstance(options, WriteOptions) and options.stream) or "core NATS"
+        return self.words or (isinstance(options, WriteOptions) and options.target) or "core NATS"
 
 
 PLAIN = Sink()  # streams and core NATS
@@ -183,7 +183,7 @@ def check_schema(schema: StructType, options: Query, columns: Columns = MESSAGES
     if not isinstance(options, WriteOptions):
         return
     names = schema.fieldNames()
-    if options.stream is None:
+    if options.is_core:
         for name in names:
             if name == columns.target_column(names):
                 raise SchemaError(COLUMN_NOT_FOR_CORE(column=name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from operator import add
 from typing import TYPE_CHECKING
@@ -60,11 +61,20 @@ class Written(WriterCommitMessage):
         unsure_query: id of the query, if its micro-batch may have been begun before, as far as the task knows.
         run: id of the query's run that the task belongs to, also within ``foreachBatch``: see
             :func:`.writers.job_group_of`.
+        by_stream: what went to each of several streams.
     """
 
     counts: Counts
     unsure_query: str | None = None
     run: str = ""
+    by_stream: tuple[tuple[str, Counts], ...] = ()
+
+
+def sum_of(parts: Sequence[Written]) -> Written:
+    """Return what a task has done, from what it has written to each target."""
+    unsure = next((part.unsure_query for part in parts if part.unsure_query), None)
+    by_stream = tuple(each for part in parts for each in part.by_stream)
+    return Written(sum((part.counts for part in parts), Counts()), unsure, parts[0].run, by_stream)
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
@@ -105,25 +115,28 @@ class WriteTask:
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
         attempt: number of earlier attempts, as far as Spark reports them.
-        mark: where the stream ended when a batch write began, if that was noted.
+        marks: where streams ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
         run: id of the query's run, which is new each time that the query starts; also of a write in ``foreachBatch``.
         planned_at: when the driver planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if unknown.
+        stream: the one of several target streams that these of its rows go to; empty where there is one target.
     """
 
     query: str
     batch: str | None
     partition: int
     attempt: int = 0
-    mark: StartMark | None = None
+    marks: tuple[StartMark, ...] = ()
     own_ids: bool = False
     run: str = ""
     planned_at: int = 0
+    stream: str = ""
 
     @property
     def note_key(self) -> str:
         """Key of its note in the state bucket."""
-        return f"{self.query}.{self.partition}"
+        of_stream = f".{hashlib.blake2s(self.stream.encode(), digest_size=9).hexdigest()}" if self.stream else ""
+        return f"{self.query}.{self.partition}{of_stream}"
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import push_counts_if_requested
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink, check_schema, may_have_ids, sink_of
-from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask, Written, total
+from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask, Written, total
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
@@ -47,8 +47,8 @@ def prepare_and_make_writer(options: Query, schema: StructType) -> NatsWriter:
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
     prepare = partial(_prepare_and_mark_start, options, False, columns, sink)
-    mark = retry_during_election(prepare, options.retries, f"writing to {sink.target(options)}")
-    return NatsWriter(options, sink, may_have_ids(columns, options), mark)
+    marks = retry_during_election(prepare, options.retries, f"writing to {sink.target(options)}")
+    return NatsWriter(options, sink, may_have_ids(columns, options), marks)
 
 
 def prepare_and_make_stream_writer(options: Query, schema: StructType) -> NatsStreamWriter:
@@ -60,11 +60,14 @@ def prepare_and_make_stream_writer(options: Query, schema: StructType) -> NatsSt
     return NatsStreamWriter(options, sink, may_have_ids(columns, options))
 
 
-def _prepare_and_mark_start(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> StartMark | None:
-    """Do on the driver what would fail in every task; return where the stream ends, if tasks need to know that."""
+def _prepare_and_mark_start(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> tuple[StartMark, ...]:
+    """Do on the driver what would fail in every task; return where the streams end, if tasks need to know that."""
     from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 
-    return sink.prepare(options) if sink.prepare else prepare_write_and_mark_start(options, streaming, columns, sink)
+    if sink.prepare is not None:
+        sink.prepare(options)
+        return ()
+    return prepare_write_and_mark_start(options, streaming, columns, sink)
 
 
 def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
@@ -83,16 +86,16 @@ class _Writer:
         options: where and how.
         sink: the target.
         own_ids: whether rows may have message ids of their own.
-        mark: where the stream ends now, if retried tasks of a batch write read back what they have stored.
+        marks: where the streams end now, if retried tasks of a batch write read back what they have stored.
     """
 
     def __init__(
-        self, options: Query, sink: Sink = PLAIN, own_ids: bool = False, mark: StartMark | None = None
+        self, options: Query, sink: Sink = PLAIN, own_ids: bool = False, marks: tuple[StartMark, ...] = ()
     ) -> None:
         self._options = options
         self._sink = sink
         self._own_ids = own_ids
-        self._mark = mark
+        self._marks = marks
         # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
         self._planned_at = clock.time_ns()
@@ -102,7 +105,7 @@ class _Writer:
         """Return the task that runs here."""
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run, planned_at = job_group_of(context), self._planned_at
-        return WriteTask(query, batch, partition, attempt, self._mark, self._own_ids, run, planned_at)
+        return WriteTask(query, batch, partition, attempt, self._marks, self._own_ids, run, planned_at)
 
     def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:
         add_announced(self._options.connection, self._announced)
@@ -116,6 +119,11 @@ class _Writer:
         if count := sum(not isinstance(message, Written) for message in messages):
             raise PublishError(NOT_RUN(what=what, count=count, tasks=len(messages), target=target))
         logger.info(BATCH_WRITTEN(what=what, target=target, counts=counts, tasks=len(messages)).with_code)
+        by_stream: dict[str, Counts] = {}
+        for name, part in (each for message in messages if isinstance(message, Written) for each in message.by_stream):
+            by_stream[name] = by_stream.get(name, Counts()) + part
+        for name, part in by_stream.items():
+            logger.info(BATCH_WRITTEN(what=what, target=name, counts=part, tasks=len(messages)).with_code)
 
 
 class NatsWriter(_Writer, DataSourceArrowWriter):

@@ -580,10 +580,9 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.create_stream(unique, **FORGETFUL)
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
-    mark = prepare_write_and_mark_start(options, streaming=False)
-    assert isinstance(mark, StartMark)
-    assert mark.end.last == 1
-    task = WriteTask("5" * 32, None, 3, 0, mark)
+    marks = prepare_write_and_mark_start(options, streaming=False)
+    assert [mark.end.last for mark in marks] == [1]
+    task = WriteTask("5" * 32, None, 3, 0, marks)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 31)
     forget(nats_py, unique)

@@ -310,14 +310,14 @@ def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
 
 
 @pytest.mark.long("spark_nats/kinds/streams/write/*")
-def test_batches_have_message_ids_only_if_asked(
+def test_batches_have_message_ids_unless_they_are_not_wanted(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     frame = spark.range(20).repartition(3).selectExpr("string(id) AS payload")
-    save(frame, nats_server, stream=unique, subject=f"{unique}.x")
-    for _ in range(2):  # two writes are not one that is repeated
-        save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=True)
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=False)
+    for deduplicate in ({}, {"deduplicate": True}):  # two writes are not one that is repeated
+        save(frame, nats_server, stream=unique, subject=f"{unique}.x", **deduplicate)
     messages = stored_messages(nats_py, unique)
     assert Counter(m.payload for m in messages) == {b"%d" % i: 3 for i in range(20)}
     assert all(m.headers == {} for m in messages[:20])

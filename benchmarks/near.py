@@ -23,6 +23,7 @@ from spark_nats import NatsDataSource
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
 from spark_nats.jetstream.views import stream_info
+from spark_nats.protocol.headers import EXPECTED_STREAM, MSG_ID, encode_block
 from tests.nats_py import NatsPy
 from tests.servers import Cluster
 
@@ -44,7 +45,7 @@ def run(settings: Settings) -> Iterator[Table]:
             client.create_in_cluster("PLACED", num_replicas=3)  # from now on, what is asked is answered
         with multiprocessing.get_context("spawn").Pool(_TASKS) as pool:
             with servers[0].stream("read.>", num_replicas=3) as stream:
-                _send(cluster, stream, _wire("read."), count)
+                _send(cluster, stream, lambda _: _wire("read."), count)
                 yield _reads(settings, cluster, servers, pool, stream, count)
             yield _writes(settings, cluster, servers, pool, count // 10)
 
@@ -60,22 +61,29 @@ def _sample(servers: list[Server], count: int, job: Callable[[], object]) -> Sam
     return Sample(count, taken, extra={"servers \u00b5s": used / count * 1e6})
 
 
-def _wire(prefix: str) -> bytes:
+def _wire(prefix: str, stream: str = "", part: int = 0) -> bytes:
+    """Return messages as they are sent; with the ``stream`` to write to, with the reply and the headers of a write."""
     subjects, payloads = data.columns(_BATCH, _SIZE, prefix)
-    return b"".join(
-        b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(payload), payload)
-        for subject, payload in zip(subjects.to_pylist(), payloads.to_pylist(), strict=True)
-    )
+    messages = zip(subjects.to_pylist(), payloads.to_pylist(), strict=True)
+    if not stream:
+        return b"".join(b"PUB %b %d\r\n%b\r\n" % (to.encode(), len(payload), payload) for to, payload in messages)
+    lines = []
+    for number, (to, payload) in enumerate(messages):
+        own = {EXPECTED_STREAM: stream, MSG_ID: f"like-an-id-{part:016d}-{number:09d}"}
+        block, reply = encode_block(own), b"_INBOX.%022d.%d" % (part, number)
+        sizes = len(block), len(block) + len(payload)
+        lines.append(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to.encode(), reply, *sizes, block, payload))
+    return b"".join(lines)
 
 
-def _send(cluster: Cluster, stream: str, wire: bytes, count: int, to_leader: bool = True) -> None:
+def _send(cluster: Cluster, stream: str, wire: Callable[[int], bytes], count: int, to_leader: bool = True) -> None:
     """Send encoded messages without waiting for acknowledgements, until the stream has ``count`` of them."""
     with connect(cluster.urls) as connection:
         js = JetStream(connection)
         leader = stream_info(js, stream).leader
         url = next(each.url for each in cluster.servers if (each is cluster.of(leader)) == to_leader)
-        for sent in range(_BATCH, count + 1, _BATCH):
-            raw.send_all(url, wire, 1)
+        for part, sent in enumerate(range(_BATCH, count + 1, _BATCH)):
+            raw.send_all(url, wire(part), 1)
             while stream_info(js, stream).messages < sent - _BATCH:  # its queue takes no more than some at once
                 time.sleep(0.005)
         while stream_info(js, stream).messages < count:
@@ -127,12 +135,12 @@ def _writes(settings: Settings, cluster: Cluster, servers: list[Server], pool: A
         with servers[0].stream("w.>", num_replicas=3) as stream:
             return _sample(servers, count, partial(job, stream))
 
-    def send(to_leader: bool, stream: str) -> None:
-        _send(cluster, stream, _wire("w."), count, to_leader)
+    def send(to_leader: bool, stream: str, like_rows: bool = False) -> None:
+        _send(cluster, stream, lambda part: _wire("w.", stream if like_rows else "", part), count, to_leader)
 
-    def write(stream: str) -> None:
+    def write(stream: str, **more: str) -> None:
         table = pa.table(dict(zip(("subject", "payload"), data.columns(_BATCH, _SIZE, "w."), strict=True)))
-        options = {"servers": cluster.urls, "stream": stream}
+        options = {"servers": cluster.urls, "stream": stream, **more}
         writer = NatsDataSource(options).writer(from_arrow_schema(table.schema), overwrite=False)
         pool.apply(_write, (pickle.dumps(writer), table, count // _BATCH))
         servers[0].check(stream, count)
@@ -140,7 +148,9 @@ def _writes(settings: Settings, cluster: Cluster, servers: list[Server], pool: A
     contenders = [
         Contender("raw bytes to the leader", lambda: once(partial(send, True))),
         Contender("raw bytes elsewhere", lambda: once(partial(send, False))),
+        Contender("the same with a write's headers", lambda: once(partial(send, True, like_rows=True))),
         Contender("write, 1 task", lambda: once(write)),
+        Contender("write without message ids", lambda: once(partial(write, deduplicate="false"))),
     ]
     remarks = ["raw bytes: nobody waits for an acknowledgement; the time is that until the stream has all"]
     return compare("near: written, 3 replicas", "raw bytes to the leader", contenders, settings.rounds, remarks)

@@ -27,6 +27,7 @@ ON_REQUEST = (
     "sizing",
     "cluster",
     "near",
+    "scale",
     "websocket",
     "far",
     "kafka",
@@ -39,7 +40,7 @@ def main() -> int:
     """Do what the command line says."""
     arguments = _parse()
     rounds = arguments.rounds or (2 if arguments.quick else 3)
-    settings = Settings(arguments.quick, rounds, arguments.servers)
+    settings = Settings(arguments.quick, rounds, arguments.servers, arguments.budget)
     started = datetime.now().astimezone()
     document: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
@@ -91,6 +92,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", type=_suites, default=SUITES, metavar="SUITE,...", help=f"some of: {_NAMES}")
     parser.add_argument(
         "--rounds", type=int, metavar="N", help="rounds to measure (3, or 2 with --quick, of which Spark gets one)"
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="leave out what begins later (only the suite scale)"
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="where to write the results")
     parser.add_argument(

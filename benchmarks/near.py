@@ -50,7 +50,7 @@ def run(settings: Settings) -> Iterator[Table]:
             yield _writes(settings, cluster, servers, pool, count // 10)
 
 
-def _sample(servers: list[Server], count: int, job: Callable[[], object]) -> Sample:
+def sample(servers: list[Server], count: int, job: Callable[[], object]) -> Sample:
     """Do a job, and return what it cost all servers together."""
     time.sleep(_SETTLED)
     before, began = cpu_seconds(each.pid for each in servers), time.perf_counter()
@@ -93,8 +93,8 @@ def _send(cluster: Cluster, stream: str, wire: Callable[[int], bytes], count: in
 def _reads(
     settings: Settings, cluster: Cluster, servers: list[Server], pool: Any, stream: str, count: int
 ) -> Comparison:
-    def drain(at_hand: bool) -> Sample:
-        return _sample(servers, count, partial(_drain, cluster.urls, stream, count, at_hand))
+    def drained(at_hand: bool) -> Sample:
+        return sample(servers, count, partial(drain, cluster.urls, stream, count, at_hand))
 
     def read() -> Sample:
         schema = StructType().add("payload", BinaryType())
@@ -106,22 +106,22 @@ def _reads(
             if sum(pool.starmap(_read, tasks, chunksize=1)) != count:
                 raise AssertionError("not all messages were read")
 
-        return _sample(servers, count, job)
+        return sample(servers, count, job)
 
     contenders = [
-        Contender("raw drain at hand", partial(drain, True)),
-        Contender("raw drain elsewhere", partial(drain, False)),
+        Contender("raw drain at hand", partial(drained, True)),
+        Contender("raw drain elsewhere", partial(drained, False)),
         Contender(f"read, {_TASKS} partitions", read),
     ]
     remarks = ["at hand: the consumer lives on the server that the client is connected to; servers: all three together"]
     return compare("near: read, 3 replicas", "raw drain at hand", contenders, settings.rounds, remarks)
 
 
-def _drain(urls: str, stream: str, count: int, at_hand: bool) -> None:
-    """Drain a stream over a connection to the server of its consumer, or to another one."""
+def drain(urls: str, stream: str, count: int, at_hand: bool) -> None:
+    """Drain a stream over a connection to the server of its consumer, or to another one; a lone server has it."""
     with connect(urls) as connection:
         js = JetStream(connection)
-        while ((made := create_ephemeral(js, stream, 1)).leader == connection.info.server_name) != at_hand:
+        while ((made := create_ephemeral(js, stream, 1)).leader in ("", connection.info.server_name)) != at_hand:
             send_delete(js, stream, made.name)
         raw.drain_consumer(connection, str(connection.server), stream, made.name, count)
 
@@ -133,7 +133,7 @@ def _read(reader: bytes, partition: bytes) -> int:
 def _writes(settings: Settings, cluster: Cluster, servers: list[Server], pool: Any, count: int) -> Comparison:
     def once(job: Callable[[str], object]) -> Sample:
         with servers[0].stream("w.>", num_replicas=3) as stream:
-            return _sample(servers, count, partial(job, stream))
+            return sample(servers, count, partial(job, stream))
 
     def send(to_leader: bool, stream: str, like_rows: bool = False) -> None:
         _send(cluster, stream, lambda part: _wire("w.", stream if like_rows else "", part), count, to_leader)

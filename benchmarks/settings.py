@@ -13,11 +13,13 @@ class Settings:
         quick: a look and not a measurement.
         rounds: how often each contender runs.
         servers: a server that is there already; None for an embedded one.
+        budget: seconds within which a suite that heeds them ends; None for any time.
     """
 
     quick: bool
     rounds: int
     servers: str | None
+    budget: float | None = None
 
     @property
     def megabytes(self) -> int:

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import committed, many, startup
+from benchmarks import committed, many, scale, startup
 from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
+from benchmarks.measure import Grid
 from benchmarks.peers import kafka
 from benchmarks.settings import Settings
 from tests.pages import PAGES, ROOT, blocks_of
@@ -51,7 +52,7 @@ def test_an_unknown_suite_is_refused():
 
     assert done.returncode == 2
     suites = "codec, client, filters, spark, queues, startup, cost, "
-    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, near, websocket, far, kafka"
+    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, near, scale, websocket, far, kafka"
     assert f"kodek: choose from {suites}{on_request}" in done.stderr
 
 
@@ -213,6 +214,15 @@ def test_what_a_query_over_many_streams_asks_is_measured(monkeypatch: pytest.Mon
     figures = {name: dict(zip(table.columns, values, strict=True)) for name, values in table.rows.items()}
     assert [figures[name]["partitions"] for name in figures] == [1, 4]
     assert all(value is not None and value >= 0 for values in table.rows.values() for value in values)
+
+
+def test_a_row_for_which_there_is_no_time_is_left_out_and_named():
+    table = Grid("scale: one server, read", ["k rows/s"])
+
+    assert scale._Budget(None).allows(table, "1 stream, 1 task")
+    assert not scale._Budget(0.0).allows(table, "1 stream, 2 tasks")
+
+    assert table.remarks == ["1 stream, 2 tasks: left out, since the budget is spent"]
 
 
 def test_what_passes_from_a_distance_stays_whole_and_in_order():

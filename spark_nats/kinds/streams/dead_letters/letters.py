@@ -101,6 +101,11 @@ class DeadLetters(RowWriter):
         if options.subject is not None:  # then a subject that no stream listens on is a mistake in the options
             self.verdicts -= {Verdict.NO_SUCH_SUBJECT}
 
+    @property
+    def unexpected(self) -> int:
+        """Number of rows that an earlier attempt has set aside and that are not among those of the task so far."""
+        return self._already_aside.unexpected if self._already_aside is not None else 0
+
     def check_dead_letter_stream(self, js: JetStream) -> None:
         """Check on the driver that the dead-letter stream, if there is one, accepts bad rows.
 
@@ -247,7 +252,6 @@ class DeadLetters(RowWriter):
     def _finish(self) -> Counts:
         counts = super()._finish()
         self._store_if_enough(at_end=True)
-        self.unexpected = self._already_aside.unexpected if self._already_aside is not None else 0
         return replace(counts, bad=self.count)
 
     def _store_if_enough(self, at_end: bool = False) -> None:

@@ -240,12 +240,15 @@ class RowWriter:
     Attributes:
         acted_on: what gives rows headers on which a stream acts that hears what the target republishes, in words.
         aside: takes rows that the stream refuses for themselves; None where such a row is an error.
-        unexpected: number of rows that an earlier attempt has set aside and that are not among the task's rows now.
     """
 
     acted_on: tuple[str, ...] = ()
     aside: Aside | None = None
-    unexpected = 0
+
+    @property
+    def unexpected(self) -> int:
+        """Number of rows that an earlier attempt has set aside and that are not among those of the task so far."""
+        return 0
 
     def __init__(self, options: WriteOptions, sink: Sink) -> None:
         self._options = options

@@ -47,7 +47,7 @@ def run(settings: Settings) -> Iterator[Table]:
             with servers[0].stream("read.>", num_replicas=3) as stream:
                 _send(cluster, stream, lambda _: _wire("read."), count)
                 yield _reads(settings, cluster, servers, pool, stream, count)
-            yield _writes(settings, cluster, servers, pool, count // 10)
+            yield _writes(settings, cluster, servers, pool, max(_BATCH, count // 10))
 
 
 def sample(servers: list[Server], count: int, job: Callable[[], object]) -> Sample:

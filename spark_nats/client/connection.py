@@ -92,6 +92,17 @@ class Connection(Link):
         (self.send_later if later else self.send)(b"".join(lines))
         return subscription
 
+    def change_subjects(self, subscription: Subscription, added: Sequence[str], ended: Sequence[int] = ()) -> range:
+        """Let the messages of more subjects arrive together with those of a subscription, and end others by their ids.
+
+        Returns:
+            The ids of the new subjects.
+        """
+        sids = self._subscriptions.change(subscription, len(added), ended)
+        lines = [encode_sub(subject, sid, None) for subject, sid in zip(added, sids, strict=True)]
+        self.send(b"".join([*lines, *map(encode_unsub, ended)]))
+        return sids
+
     def unsubscribe_after(self, subscription: Subscription, messages: int) -> None:
         """Have the server end a subscription after a number of messages, counted for each of its subjects.
 

@@ -17,9 +17,9 @@ _MESSAGE_OVERHEAD = 80  # bytes of memory per message, in addition to its own by
 
 
 class Subscription:
-    """One or more subjects, and their pending messages: those that have arrived and were not taken yet."""
+    """Some subjects, and their pending messages: those that have arrived and were not taken yet."""
 
-    def __init__(self, sids: range, subject: str) -> None:
+    def __init__(self, sids: Sequence[int], subject: str) -> None:
         self.sids = sids
         self.subject = subject
         self._pending: deque[Messages] = deque()
@@ -60,6 +60,16 @@ class Subscriptions:
         self._next = sids.stop
         self._by_sid.update(dict.fromkeys(sids, subscription))
         return subscription
+
+    def change(self, subscription: Subscription, added: int, ended: Sequence[int]) -> range:
+        """Add ids to a subscription, and return them; forget others of its ids."""
+        sids = range(self._next, self._next + added)
+        self._next = sids.stop
+        self._by_sid.update(dict.fromkeys(sids, subscription))
+        for sid in ended:
+            self._by_sid.pop(sid, None)
+        subscription.sids = [*(set(subscription.sids) - set(ended)), *sids]
+        return sids
 
     def remove(self, subscription: Subscription) -> list[int]:
         """Forget a subscription, whose messages are dropped from now on; return those of its ids that were known."""

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -56,6 +57,7 @@ logger = logging.getLogger(__name__)
 PLACE_TIMEOUT = 90.0
 """Seconds to wait until a stream that has its maximum of consumers loses one. Longer than the time after which the
 server deletes the consumers of a killed task."""
+MADE_AT_ONCE = 256  # consumers
 PLACE_LIMIT = (
     "max_consumers of the stream or of its account; where neither is set default_max_consumers of the server, which is "
     "1,000 from nats-server 2.15 on"
@@ -167,7 +169,9 @@ def create_ephemeral(
 def create_ephemerals(
     js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
 ) -> dict[str, ConsumerInfo | NatsError]:
-    """Create a consumer on each stream from a sequence on, in one round trip; return each consumer, or the error.
+    """Create a consumer on each stream from a sequence on; return each consumer, or the error.
+
+    :data:`MADE_AT_ONCE` take a round trip: in a cluster, the meta group decides about each.
 
     Raises:
         NatsError: the connection failed, the user may not create a consumer, or an answer is invalid.
@@ -175,7 +179,8 @@ def create_ephemerals(
     configs = {stream: ephemeral_config(start, filters, headers_only) for stream, start in starts.items()}
     requests = [_create_request(stream, config) for stream, config in configs.items()]
     made = dict[str, ConsumerInfo | NatsError]()
-    for (stream, start), request, answer in zip(starts.items(), requests, js.request_all(requests), strict=True):
+    parts = [js.request_all(requests[i : i + MADE_AT_ONCE]) for i in range(0, len(requests), MADE_AT_ONCE)]
+    for (stream, start), request, answer in zip(starts.items(), requests, chain(*parts), strict=True):
         try:
             if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
                 made[stream] = create_ephemeral(js, stream, start, filters, headers_only=headers_only, patience=0.0)

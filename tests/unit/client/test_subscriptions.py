@@ -40,6 +40,18 @@ def test_messages_are_kept_apart_by_subscription_and_in_order() -> None:
     assert not both.has_pending
 
 
+def test_subjects_of_a_subscription_come_and_go() -> None:
+    known = Subscriptions()
+    some, other = known.add(["a", "b"]), known.add(["c"])
+    assert known.change(some, 2, [1]) == range(4, 6)
+    known.deliver(messages(1, 2, 3, 4, 5))
+    assert payloads(some) == [b"1", b"3", b"4"]
+    assert payloads(other) == [b"2"]
+    known.remove(some)
+    known.deliver(messages(2, 4, 5))
+    assert not some.has_pending
+
+
 def test_what_comes_for_a_subscription_that_has_ended_is_dropped() -> None:
     known = Subscriptions()
     ended, other = known.add(["a"]), known.add(["b"])

@@ -160,11 +160,14 @@ class StreamInfo:
         return positive_at(self.config, "max_msgs_per_subject")
 
     def is_listed_as(self, listed: StreamInfo) -> bool:
-        """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name."""
+        """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name.
+
+        The number of consumers counts only where it is limited.
+        """
         ours, theirs = ({**each.config, "metadata": None} for each in (self, listed))
         leader = listed.leader or self.leader
         same = replace(listed, time=self.time, leader=leader, config=self.config, domain=self.domain)
-        same = replace(same, peers=self.peers)
+        same = replace(same, peers=self.peers, consumers=same.consumers if self.max_consumers else self.consumers)
         return ours == theirs and self == same
 
     def keeps_subjects(self, api_prefix: str) -> bool:

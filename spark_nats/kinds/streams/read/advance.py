@@ -155,8 +155,10 @@ def decide_advance(start: QueryOffset, facts: Facts, limits: Limits, options: Re
     steps = yield from decide_together(
         {name: _decide_stream_advance(it, start.get(name), facts, options) for name, it in there.items()}
     )
-    # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query.
-    found = dict(start) if pattern is None else {}
+    # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query. One that the
+    # look has not asked stays where it is.
+    leaving = {*left, *(facts.streams if pattern is not None else ())}
+    found = {name: entry for name, entry in start.items() if name not in leaving}
     for name, stream in facts.streams.items():
         if stream is None:
             losses += stream_lost(name, facts.begins.get(name), name in facts.absence_logged, options)

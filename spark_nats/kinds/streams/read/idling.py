@@ -2,14 +2,20 @@
 
 The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
 minute, and continues within a second after a message is stored. If it cannot, it looks up to ten times a second. It
-does not listen to more than 256 streams: it lists them every second, and every five once it has been idle for a while.
+does not listen to more than 1,024 streams: it lists them every second, and every five once it has been idle for a
+while.
+
+Of many streams, a look asks only the speakers: those whose consumers have delivered something, and those that have
+more than the last micro-batch could take. Once a minute it asks all. A stream that is not asked stays where it is in
+the offset, so one that is wrongly taken for silent is read later, and nothing of it is left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from spark_nats import clock
@@ -18,12 +24,12 @@ from spark_nats.client.pool import borrow, take_or_connect
 from spark_nats.conditions import Once
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
+from spark_nats.jetstream.consuming.watching import MANY, Watch, WatchLostError
 from spark_nats.jetstream.listing import account_info
 from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import NOT_WATCHED
-from spark_nats.kinds.streams.read.looks import QueryMemory
+from spark_nats.kinds.streams.read.looks import LISTED_FROM, QueryMemory
 from spark_nats.kinds.streams.read.positions import QueryOffset
 
 logger = logging.getLogger(__name__)
@@ -41,11 +47,12 @@ LIST_INTERVAL = 5.0  # seconds between two lists from then on
 MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
 UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
 REFUSED_FOR = 600.0  # the same, after it could not have the consumers
-MAX_WATCHED = 256  # streams to which a query listens; each takes a consumer
+MAX_WATCHED = 1024  # streams to which a query listens; each takes a consumer
+FEW = 4  # a query follows speakers while it has at least this many streams for each new sequence
 
 
 class _Idle(NamedTuple):
-    """The offset at which a query is idle, and how the query waits there."""
+    """The offset at which a query is idle, or follows speakers, and how the query waits there."""
 
     start: QueryOffset
     waits: bool  # whether there are messages, but too few for a micro-batch
@@ -53,6 +60,7 @@ class _Idle(NamedTuple):
     moment: float  # seconds to listen each time
     until: float  # when to look even without a message
     places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
+    unread: Set[str]  # streams that have more for the query than its micro-batch takes
 
 
 class Idling:
@@ -61,12 +69,17 @@ class Idling:
     Args:
         options: options of the query.
         memory: what the query remembers of the last look.
+
+    Attributes:
+        speakers: the streams that the next look asks: all others are silent. None for all.
     """
 
     def __init__(self, options: ReadOptions, memory: QueryMemory) -> None:
         self._options = options
         self._memory = memory
+        self.speakers: Set[str] | None = None
         self._idle: _Idle | None = None
+        self._all_looked_at = 0.0  # when a look has asked all streams
         self._quiet_at: QueryOffset | None = None  # the offset at which the query was found idle
         self._quiet_since = 0.0
         self._watch: Watch | None = None
@@ -87,13 +100,39 @@ class Idling:
             self._quiet_at, self._quiet_since = start, now
         rarely = self._memory.listed and not waits and now - self._quiet_since >= LISTS_RARELY
         next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
+        self._note_and_listen(start, took, until, waits, next_look)
+
+    def note_progress_and_listen(self, end: QueryOffset, took: float, new: int, unread: Set[str]) -> None:
+        """Note that a look has found ``new`` sequences, and goes on at ``end``; the ``unread`` streams have more there.
+
+        Where little is new in many streams, the query follows those that speak. Else the next look asks all.
+        """
+        if self._may_follow() and FEW * new <= len(self._memory.selection.names):
+            self._note_and_listen(end, took, math.inf, False, 0.0, unread)
+
+    def _may_follow(self) -> bool:
+        """Tell whether a look may leave out silent streams: few cost little, and progress is shown of all."""
+        return len(self._memory.selection.names) >= LISTED_FROM and self._memory.traits.on_progress is None
+
+    def _note_and_listen(
+        self,
+        start: QueryOffset,
+        took: float,
+        until: float,
+        waits: bool,
+        next_look: float,
+        unread: Set[str] = frozenset(),
+    ) -> None:
+        if self.speakers is None:
+            self._all_looked_at = clock.monotonic()
         # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
-        self._idle = _Idle(start, waits, next_look, moment, min(now + MAX_QUIET, until), self._sequences_to_watch())
-        if self._watch is not None and self._watch.can_move_to(self._idle.places):
+        until, places = min(self._all_looked_at + MAX_QUIET, until), self._sequences_to_watch()
+        self._idle = idle = _Idle(start, waits, next_look, moment, until, places, unread)
+        if self._watch is not None and not self._watch.find_unheard(places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
-                self._start_or_move_watch(self._idle)
+                self._start_or_move_watch(idle)
 
     def _sequences_to_watch(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
@@ -104,22 +143,27 @@ class Idling:
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
     def wait_and_tell_if_idle(self, start: QueryOffset) -> bool:
-        """Wait a moment; return True if there is certainly nothing new, False if the streams have to be looked at."""
-        idle = self._idle
+        """Wait a moment; return True if there is certainly nothing new, False if streams have to be looked at.
+
+        These are the :attr:`speakers`.
+        """
+        idle, self.speakers = self._idle, None
         if idle is None or idle.start != start:
             self.forget()
             return False
         try:
             if self._start_or_move_watch(idle) and self._watch is not None:
-                if not self._watch.wait(idle.moment):
+                if not self._watch.wait(0.0 if idle.unread else idle.moment) and not idle.unread:
                     return self._list_and_compare_names(self._watch.js)
                 self._memory.expects_more = True
                 if not idle.waits:  # a micro-batch follows, so there are no more looks than micro-batches
+                    if self._may_follow():
+                        self.speakers = self._watch.speakers | idle.unread
                     self.forget()
                     return False
         except (NatsError, WatchLostError) as error:
             logger.debug("not certain to hear of what is stored: %s", error)
-            self._close_watch_for(UNSURE_FOR)
+            self._give_up_watch()
         self.forget()
         clock.sleep(max(0.0, idle.next_look - clock.monotonic()))
         return False
@@ -145,53 +189,52 @@ class Idling:
             return False
         if self._listening_for is idle:
             return True
-        if self._watch is not None and self._watch.can_move_to(idle.places):
-            self._watch.move(idle.places)
-        elif self._watch is not None and self._watch.is_ahead(idle.places):
-            self._close_watch_for(UNSURE_FOR)  # the watch has received what the look has not found
+        if self._watch is not None and self._watch.is_ahead(idle.places):
+            self._give_up_watch()  # the watch has received what the look has not found
             return False
-        else:
-            self._close_watch_for(0.0)
-            self._watch = self._open_watch_or_none(idle.places)
+        if self._watch is None or self._watch.find_unheard(idle.places):
+            self._create_consumers_or_warn(idle.places)
             # The last look was earlier. A stream may have got an older copy since then, and have been filled again.
             return False
+        self._watch.move(idle.places)
         self._listening_for = idle
         return True
 
-    def _open_watch_or_none(self, places: Mapping[str, int]) -> Watch | None:
-        connection = take_or_connect(self._options.connection)
-        js = JetStream(connection, self._options.api_prefix)
+    def _create_consumers_or_warn(self, places: Mapping[str, int]) -> None:
+        """Create a consumer for each place that has none, of this watch or of a new one; do without if refused."""
         try:
-            if self._find_out_consumer_room(js, len(places)):
-                return Watch(js, places, self._options.filters)
+            if self._watch is None:
+                js = JetStream(take_or_connect(self._options.connection), self._options.api_prefix)
+                self._watch = Watch(js, {}, self._options.filters)
+            if self._find_out_consumer_room(self._watch.js, self._watch.find_unheard(places)):
+                self._watch.move(places)
+                return
             reason: object = "more than half of the consumers that the limits permit would be in use"
         except NatsError as error:
-            connection.close()
+            self._close_watch_for(0.0)
             if error.may_pass(established=True) or isinstance(error, StreamNotFoundError):
                 raise
             reason = error
-        connection.close()
-        self._watch_off_until = clock.monotonic() + REFUSED_FOR
+        self._close_watch_for(REFUSED_FOR)
         if self._said.add_if_new():
             logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
-        return None
 
-    def _find_out_consumer_room(self, js: JetStream, wanted: int) -> bool:
+    def _find_out_consumer_room(self, js: JetStream, streams: Sequence[str]) -> bool:
         """Tell whether at least half of the permitted consumers stay unused, as far as the limits are known."""
-        for state in self._memory.states.values():
+        for state in map(self._memory.states.__getitem__, streams):
             if state.max_consumers is not None and 2 * (state.consumers + 1) > state.max_consumers:
                 return False
         try:
             consumers = account_info(js).consumers
         except PermissionsError:
             return True
-        return consumers.limit is None or 2 * (consumers.used + wanted) <= consumers.limit
+        return consumers.limit is None or 2 * (consumers.used + len(streams)) <= consumers.limit
 
     @contextlib.contextmanager
     def lend_jetstream(self) -> Iterator[JetStream]:
         """Lend JetStream for a look: over the watch's connection, if there is one that works."""
         if self._watch is not None and not _receive_and_test(self._watch.js.connection):
-            self._close_watch_for(UNSURE_FOR)
+            self._give_up_watch()
         if self._watch is None:
             with borrow(self._options.connection, waits=False) as connection:
                 yield JetStream(connection, self._options.api_prefix)
@@ -199,8 +242,12 @@ class Idling:
         try:
             yield self._watch.js
         except BaseException:
-            self._close_watch_for(UNSURE_FOR)
+            self._give_up_watch()
             raise
+
+    def _give_up_watch(self) -> None:
+        """Close a watch that may miss messages, and do without one for a while: its consumers cost the servers."""
+        self._close_watch_for(UNSURE_FOR * max(1.0, len(self._memory.states) / MANY))
 
     def _close_watch_for(self, seconds: float) -> None:
         """Close the watch, and do without one for ``seconds``."""

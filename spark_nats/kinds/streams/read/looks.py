@@ -44,6 +44,7 @@ LARGE = 256
 header line."""
 LIST_PAGE = 256  # streams on a page of the list
 LIST_TIMEOUT = 1.0  # maximum seconds to wait for a page of the list; a list whose pages take longer is slow
+_OTHERS = 4  # times as many streams as are asked for that the list may have
 LISTS_AGAIN = 60.0  # seconds without a list after one that failed, was slow or had too many other streams
 
 
@@ -150,10 +151,12 @@ class Look:
         memory, began = self.memory, clock.monotonic()
         if len(names) < LISTED_FROM or not memory.states or began < memory.lists_from:
             return {}
+        if _OTHERS * len(names) < len(memory.states):
+            return {}  # these are only some of the query's streams
         last = {name: memory.states[name] for name in names if name in memory.states}
         memory.lists_from = began + LISTS_AGAIN
         try:
-            listed = all_streams(self.js, LIST_TIMEOUT, 4 * len(names))
+            listed = all_streams(self.js, LIST_TIMEOUT, _OTHERS * len(names))
             entries = {each.name: each.entry for each in listed if each.entry and not each.problem}
             memory.listed = {
                 name: (state, entry)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import TypeVarTuple
 
@@ -20,6 +20,7 @@ from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.listing import matches, suggesting_names
 from spark_nats.jetstream.messages import run_decision
 from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import find_first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds
@@ -89,14 +90,19 @@ class StreamingQuery:
         if is_limited:
             limits = Limits(self._target, self.pace.min_new_now, options.max_offsets, options.max_bytes)
         asked = clock.monotonic()
-        found = self._retry_with_look(advance_and_release, start, limits)
+        found = self._retry_with_look(advance_and_release, start, limits, self.idling.speakers)
         if found.size:
             self.pace.note_planned()
         self.reach = found.reach
         self.memory.expects_more = found.end != start
-        if found.end == start and self._target is None:
+        took = clock.monotonic() - asked
+        if self._target is None and found.end == start:
             until = self.pace.wait_ends_at if found.waits else math.inf
-            self.idling.note_idle_and_listen(start, clock.monotonic() - asked, until, waits=found.reach != start)
+            self.idling.note_idle_and_listen(start, took, until, waits=found.reach != start)
+        elif self._target is None and not found.waits:
+            new = sum(entry.size for name, entry in found.reach.items() if entry != start.get(name))
+            unread = {name for name, entry in found.reach.items() if entry != found.end.get(name)}
+            self.idling.note_progress_and_listen(found.end, took, new, unread)
         return found.end
 
     def prepare_and_plan_ranges(self, start: QueryOffset, end: QueryOffset, replayed: bool) -> list[StreamRange]:
@@ -132,11 +138,12 @@ class StreamingQuery:
         return found
 
 
-def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advance:
+def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers: Set[str] | None = None) -> Advance:
     """Return how a query advances; report what is lost, and release what is processed.
 
     With a filter, the query advances to the position after the last matching message, so that messages of other
-    subjects do not make empty micro-batches.
+    subjects do not make empty micro-batches. With ``speakers``, only these streams are asked, unless others have come
+    or gone since the last look.
 
     Raises:
         DataLossError: some of what comes next is lost, and ``failOnDataLoss`` is set.
@@ -147,6 +154,10 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advan
     names = memory.selection.names
     if pattern is not None:  # a server that is not up to date may list too few streams
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
+    silent: Mapping[str, StreamInfo] = {}
+    if speakers is not None and memory.states.keys() == set(names):
+        silent = {name: state for name, state in memory.states.items() if name not in speakers}
+        names = tuple(name for name in names if name in speakers)
     asked = look.request_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
     facts = look.judge_all_and_note_intact(look.check_and_create_consumers(asked, may_wait=True))
     if pattern is None:
@@ -169,8 +180,9 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits) -> Advan
                 hold.note_unowned()
         elif memory.traits.on_progress and name in found.releases:
             memory.traits.on_progress(look.js, stream.info, found.releases[name])
-    memory.states = facts.infos
-    memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
+    kept = memory.searched if found.waits else {name: it for name, it in memory.searched.items() if name in silent}
+    memory.searched = {**kept, **found.searched}
+    memory.states = {**silent, **facts.infos}
     return found
 
 

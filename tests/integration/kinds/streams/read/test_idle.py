@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_nats import clock
 from spark_nats.embedded import NatsServer
@@ -17,6 +19,8 @@ from spark_nats.errors import ProtocolError
 from spark_nats.jetstream import JetStream, listing
 from spark_nats.jetstream.consuming import consumers, watching
 from spark_nats.kinds.streams.read import idling
+from spark_nats.kinds.streams.read.looks import LISTED_FROM
+from spark_nats.kinds.streams.read.positions import from_json
 from spark_nats.protocol import deliveries
 from spark_nats.protocol.deliveries import encode_pull
 from tests.chaos.proxy import Direction, Proxy
@@ -26,6 +30,7 @@ from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
 PAUSE = 0.02
+PLACE = StructType().add("stream", StringType()).add("sequence", LongType())
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +46,7 @@ def idle_query(server: Server | str, *streams: str, **options: Any) -> Iterator[
     """A query that has read what there was, and listens."""
     if streams:
         options["stream"] = ",".join(streams)
-    query = Query(stream_reader(server, startingOffsets="earliest", **options))
+    query = Query(stream_reader(server, schema=PLACE, startingOffsets="earliest", **options))
     try:
         listen(query)
         yield query
@@ -431,6 +436,126 @@ def test_streams_that_match_are_heard_of_and_so_are_new_ones(
         assert sequences(query, 1) == [1]
         listen(query)
         wait_until(lambda: [len(watches(nats_py, name)) for name in names] == [1, 1, 1])
+
+
+# Of many streams, those that speak
+
+
+@contextmanager
+def query_of_many(
+    server: Server | str, client: NatsPy, prefix: str, **options: Any
+) -> Iterator[tuple[Query, Sequence[str]]]:
+    """A query over many streams that listens, and their names."""
+    names = made(client, *(f"{prefix}_{i:02}" for i in range(LISTED_FROM)))
+    with idle_query(server, streamPattern=f"{prefix}_.*", **options) as query:
+        yield query, names
+
+
+def hear(query: Query) -> dict[str, int]:
+    """Wait until Spark has another offset; how many sequences it has more, by stream."""
+    start = query.offset
+
+    def ends() -> bool:
+        end = query.reader.latestOffset(start, query.reader.getDefaultReadLimit())
+        query.offset = json.loads(json.dumps(end))
+        return query.offset != start
+
+    wait_until(ends)
+    before, after = from_json(start), from_json(query.offset)
+    assert before.keys() <= after.keys()
+    return {name: entry.size for name, entry in after.items() if entry != before.get(name)}
+
+
+def test_of_many_streams_only_those_that_speak_are_asked(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with query_of_many(nats_server, nats_py, unique) as (query, names), nats_py.collect("$JS.API.STREAM.*.>") as asked:
+        for stream, count in ((names[7], 1), (names[9], 2), (names[7], 3)):
+            nats_py.publish_acked([(f"{stream}.x", b"")] * count)
+            found = 0
+            while found < count:
+                heard = hear(query)
+                assert heard.keys() == {stream}
+                found += heard[stream]
+        asks_nothing(query, nats_py, unique)
+        subjects = [each.subject.removeprefix("$JS.API.STREAM.") for each in asked.messages]
+        spoken = {f"INFO.{names[i]}" for i in (7, 9)}
+        assert set(subjects) - {"NAMES"} == spoken  # and no list
+        assert len(subjects) <= 12  # six messages, of which each is heard of at most twice
+
+
+def test_what_more_there_is_in_one_of_many_streams_is_asked_for_at_once(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    with query_of_many(nats_server, nats_py, unique, maxOffsetsPerTrigger=2) as (query, names):
+        nats_py.publish_acked([(f"{names[3]}.x", b"")] * 5)
+        nats_py.store_empty(names[4], 1)
+        rows = [(row["stream"], row["sequence"]) for row in query.rows(6)]
+        assert sorted(rows) == [*((names[3], i) for i in range(1, 6)), (names[4], 1)]
+
+
+def test_all_of_many_streams_are_asked_now_and_then_while_some_speak(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with query_of_many(nats_server, nats_py, unique) as (query, names), nats_py.collect("$JS.API.STREAM.LIST") as lists:
+        monkeypatch.setattr(idling, "MAX_QUIET", 0.5)
+
+        def listed() -> bool:
+            nats_py.store_empty(names[5], 1)
+            assert hear(query).keys() == {names[5]}
+            return bool(lists.messages)
+
+        wait_until(listed)
+
+
+def test_the_silence_of_one_of_many_streams_is_noticed_while_others_speak(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
+    with query_of_many(nats_server, nats_py, unique) as (query, names):
+        watch = query.reader._query.idling._watch
+        watch.js.connection.send(b"UNSUB %d\r\n" % watch._watched[names[8]].sid)
+        watch.js.connection.flush()
+        nats_py.store_empty(names[8], 1)
+
+        def heard() -> bool:
+            nats_py.store_empty(names[9], 1)
+            return names[8] in hear(query)
+
+        wait_until(heard)
+
+
+def test_the_other_consumers_stay_when_a_stream_comes_or_has_much(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LIST_INTERVAL", 0.2)
+    monkeypatch.setattr(watching, "MAX_BEHIND", 5)
+    with query_of_many(nats_server, nats_py, unique, failOnDataLoss=False) as (query, names):
+        before = {name: watches(nats_py, name) for name in names}
+        assert all(len(each) == 1 for each in before.values())
+        nats_py.store_empty(names[3], 20)
+        assert sequences(query, 20) == list(range(1, 21))
+        nats_py.create_stream(f"{unique}_new")
+        nats_py.store_empty(f"{unique}_new", 1)
+        assert sequences(query, 1) == [1]
+        listen(query)
+        wait_until(lambda: len(watches(nats_py, f"{unique}_new")) == len(watches(nats_py, names[3])) == 1)
+        assert [name for name in names if watches(nats_py, name) != before[name]] == [names[3]]
+        nats_py.delete_stream(f"{unique}_new")
+        nats_py.store_empty(names[3], 1)
+        assert sequences(query, 1) == [21]
+
+
+def test_many_streams_are_heard_over_another_connection(server_factory: ServerFactory, unique: str) -> None:
+    with (
+        proxied(server_factory) as (client, proxy),
+        query_of_many(proxy.url, client, unique, reconnectWait="50ms") as (query, names),
+    ):
+        client.store_empty(names[1], 1)
+        assert hear(query) == {names[1]: 1}  # and now it follows those that speak
+        client.store_empty(names[1], 1)
+        proxy.cut()
+        client.store_empty(names[2], 1)
+        rows = {(row["stream"], row["sequence"]) for row in query.rows(2)}
+        assert rows == {(names[1], 2), (names[2], 1)}
 
 
 def test_rows_that_wait_for_more_become_a_micro_batch_in_time(

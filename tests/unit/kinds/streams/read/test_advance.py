@@ -144,9 +144,15 @@ class World(dict[str, Stream]):
         raise AssertionError(question)
 
     def decide(
-        self, start: QueryOffset, limits: Limits, options: ReadOptions, searched: Mapping[str, Position] = {}
+        self,
+        start: QueryOffset,
+        limits: Limits,
+        options: ReadOptions,
+        searched: Mapping[str, Position] = {},
+        asked: tuple[str, ...] = (),
     ) -> Advance:
-        decision = decide_advance(start, self.facts(options.streams, start, searched), limits, options)
+        """What a look decides that has asked some of the streams, or all."""
+        decision = decide_advance(start, self.facts(asked or options.streams, start, searched), limits, options)
         rounds = iter(range(7))
 
         def ask(questions: Questions) -> Answers:
@@ -157,7 +163,8 @@ class World(dict[str, Stream]):
 
 
 def options_of(**options: Any) -> ReadOptions:
-    parsed = parse_read_options({"stream": "A,B", "failOnDataLoss": "false", **options}, streaming=True)
+    given = {"stream": "A,B", "failOnDataLoss": "false", **options}
+    parsed = parse_read_options({name: value for name, value in given.items() if value is not None}, streaming=True)
     assert isinstance(parsed, ReadOptions)
     return parsed
 
@@ -286,6 +293,14 @@ def test_a_query_that_waits_for_more_only_follows_its_streams() -> None:
     assert not lost.waits  # what was lost is said once, and goes on into a micro-batch
 
 
+@pytest.mark.parametrize("named", [{}, {"stream": None, "streamPattern": "[AB]"}])
+def test_a_stream_that_is_not_asked_stays_where_it_is(named: dict[str, Any]) -> None:
+    world = World(A=held(1, 2, 3), B=replace(held(1, 2), name="B"))
+    start = {"A": read_to(1), "B": read_to(1)}
+    found = world.decide(start, Limits(), options_of(**named), asked=("A",))
+    assert (found.end["A"].end.next, found.end["B"], found.losses) == (4, start["B"], [])
+
+
 def test_a_limit_is_one_of_all_streams_together() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2, 3), name="B"))
     start = {"A": read_to(0, time=None), "B": read_to(0, time=None)}
@@ -336,9 +351,10 @@ class Query:
     log: list[str] = field(default_factory=list)
     plans: list[Any] = field(default_factory=list)
 
-    def step(self, limits: Limits) -> Advance:
-        found = self.world.decide(self.start, limits, self.options, self.searched)
-        self.searched = {**(self.searched if found.waits else {}), **found.searched}
+    def step(self, limits: Limits, asked: tuple[str, ...] = ()) -> Advance:
+        found = self.world.decide(self.start, limits, self.options, self.searched, asked)
+        kept = {name: place for name, place in self.searched.items() if found.waits or (asked and name not in asked)}
+        self.searched = {**kept, **found.searched}
         for loss in found.losses:
             name = re.findall(r"stream '(\w)'", loss.what)[0]
             if sequences := re.search(r"sequences (\d+) to (\d+)", loss.what):
@@ -366,7 +382,22 @@ class Query:
 
 
 EVENTS = st.tuples(
-    st.sampled_from(["publish", "publish", "publish", "look", "look", "trim", "delete", "drop", "snapshot", "restore"]),
+    st.sampled_from(
+        [
+            "publish",
+            "publish",
+            "publish",
+            "look",
+            "look",
+            "hear",
+            "hear",
+            "trim",
+            "delete",
+            "drop",
+            "snapshot",
+            "restore",
+        ]
+    ),
     st.sampled_from("AB"),
     st.integers(1, 6),
 )
@@ -413,6 +444,8 @@ class Story:
             self.publish(name, number)
         elif event == "look":
             self.look(limits)
+        elif event == "hear":
+            self.look(limits, (name,))  # the other one is silent
         elif stream is None:
             return
         elif event == "trim":
@@ -430,8 +463,8 @@ class Story:
             self.away = {place: each for place, each in self.away.items() if place[0] != name}
             self.clock += 2 * SKEW
 
-    def look(self, limits: Limits) -> None:
-        self.query.step(limits)
+    def look(self, limits: Limits, asked: tuple[str, ...] = ()) -> None:
+        self.query.step(limits, asked)
         for (name, created, sequence), message in self.away.items():
             entry = self.query.start.get(name)
             if entry is None or entry.since is None or entry.end.created != created:
@@ -528,7 +561,7 @@ def test_a_query_that_reads_what_there_was_ends_where_it_began_to_look(
 ) -> None:
     story = Story(options_of(**filters))
     for earlier in before:
-        if earlier[0] not in ("restore", "drop", "look"):
+        if earlier[0] not in ("restore", "drop", "look", "hear"):
             story.happens(*earlier, Limits())
     query, events = story.query, iter(during)
     target = {name: end_of(stream.info) for name, stream in story.world.items()}

@@ -40,6 +40,8 @@ _MANY = 100  # streams; with more of them, one round is long enough
 _SETTLES = 12.0  # seconds after which an idle query has its consumers, or lists its streams less often
 _IDLE = 20.0  # seconds for which it is watched then
 _FEW = 3  # messages that come one by one
+_PAUSES = (0.1, 0.3, 0.5)  # seconds between messages that come while a query is busy, in turn
+_BUSY = 20  # of them
 _AT_ONCE = 100  # streams that are made at once
 _PATIENCE = 600.0
 _PATIENCE_WITH_A_LEADER = 10.0
@@ -53,6 +55,8 @@ _COLUMNS = [
     "read ms",
     "idle requests/s",
     "new message ms",
+    "further ones ms",
+    "90% ms",
     "requests",
     "offset kB",
 ]
@@ -254,6 +258,7 @@ def _without_spark(counts: tuple[int, ...], clustered: bool) -> Grid:
     grid.remarks = [
         "Spark's questions without Spark: the micro-batch is planned, and its partitions are read one after the other; "
         "then nothing is stored for a while; then one message at a time, until the query knows of it",
+        "requests: for each of the further messages",
         "process MB: the most memory of a process that only plans, imports included",
     ]
     return grid
@@ -279,13 +284,15 @@ def _questions(streams: _Streams) -> list[float | None]:
             assert _latest(reader, end) == end
     asked = streams.requests() - quiet
     waits, requests = [], []
-    for i in range(_FEW):
-        before = streams.requests()
-        streams.store(i % streams.count)
+    for i in range(1 + _BUSY):
+        before, until = streams.requests(), time.monotonic() + (_PAUSES[i % len(_PAUSES)] if i else 0.0)
+        while time.monotonic() < until:
+            assert _latest(reader, end) == end
+        streams.store(i * streams.count // _BUSY % streams.count)
         stored = time.monotonic()
         while (following := _latest(reader, end)) == end:
             pass
-        waits.append(time.monotonic() - stored)
+        waits.append((time.monotonic() - stored) * 1000)
         requests.append(streams.requests() - before)
         end = following
     reader.stop()
@@ -295,8 +302,10 @@ def _questions(streams: _Streams) -> list[float | None]:
         float(len(partitions)),
         (read - planned) * 1000,
         asked / _IDLE,
-        statistics.median(waits) * 1000,
-        statistics.median(requests),
+        waits[0],
+        statistics.median(waits[1:]),
+        statistics.quantiles(waits[1:], n=10)[-1],
+        statistics.mean(requests[1:]),
         len(json.dumps(end)) / 1000,
     ]
 

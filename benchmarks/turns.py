@@ -149,7 +149,7 @@ def _work(url: str) -> None:
     from benchmarks.environment import Server, connect
     from spark_nats.jetstream import JetStream
     from spark_nats.jetstream.creating import create_stream
-    from spark_nats.kinds.queries import parse_write_options
+    from spark_nats.kinds import queries as parsing
     from spark_nats.kinds.streams.write.partitions import write_partition
     from spark_nats.kinds.streams.write.tasks import WriteTask
 
@@ -160,10 +160,12 @@ def _work(url: str) -> None:
     rows = dict(zip(("subject", "payload"), data.columns(_WRITTEN, _PAYLOAD, "turns."), strict=True))
     table = pa.RecordBatch.from_pydict(rows)
     queries = iter(range(1 << 30))
+    # Earlier commits have another name for it.
+    parse = getattr(parsing, "parse_write_options" if hasattr(parsing, "parse_write_options") else "parse_write")
 
     def write(work: Work, stream: str | None) -> None:
         named = {} if stream is None else {"stream": stream, "stateBucket": own}
-        options = parse_write_options({**server.options, **named, **(work.options or {})}, streaming=stream is not None)
+        options = parse({**server.options, **named, **(work.options or {})}, streaming=stream is not None)
         query = f"{own}_{next(queries)}"
         size = 10 if work.batches else 10_000
         for batch in range(work.batches or 1):

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -28,6 +27,7 @@ from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionE
 from spark_nats.kinds.core import receiver
 from spark_nats.kinds.core.read import NatsCoreStreamReader
 from spark_nats.kinds.queries import parse_read_options
+from spark_nats.sparkapi import ReadAllAvailable
 from tests.integration.support import (
     collecting,
     error_of,

@@ -15,9 +15,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_nats.protocol.documents import format_time, time_at
+from spark_nats.sparkapi import ReadAllAvailable
 from tests.integration.support import (
     MESSAGE,
     Query,

@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.nats_py",
     "tests.spark_session",
     "tests.long",
+    "tests.needs",
     "tests.closing",
 ]
 

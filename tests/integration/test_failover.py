@@ -46,6 +46,7 @@ def promoted(server: NatsServer, restarted: bool = False, **config: Any) -> None
         client.api("STREAM.UPDATE.MIRROR", {"name": "MIRROR", "subjects": SUBJECTS})
 
 
+@pytest.mark.needs("restored anew", only="2.15")
 @pytest.mark.promise("failover#ids-of-a-restored-stream", "failover#ids-after-a-restart")
 @pytest.mark.parametrize("binary", VERSIONS)
 def test_a_restored_stream_knows_its_ids_once_its_server_is_restarted(
@@ -63,6 +64,7 @@ def test_a_restored_stream_knows_its_ids_once_its_server_is_restarted(
     assert is_known(server, "4")
 
 
+@pytest.mark.needs("promotion", only="2.15")
 @pytest.mark.promise("failover#ids-of-a-promoted-mirror")
 @pytest.mark.parametrize("binary", VERSIONS)
 def test_a_promoted_mirror_with_a_window_of_its_own_knows_the_ids_that_it_copied(
@@ -73,6 +75,7 @@ def test_a_promoted_mirror_with_a_window_of_its_own_knows_the_ids_that_it_copied
     assert is_known(server, "3")
 
 
+@pytest.mark.needs("promotion", only="2.15")
 @pytest.mark.promise("failover#ids-of-another-mirror", "failover#ids-after-a-restart")
 @pytest.mark.parametrize("binary", VERSIONS)
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ def test_a_micro_batch_of_which_nothing_is_read_is_passed(nats_server: Server, n
     assert query.micro_batches(1) == [["c"]]
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
 def test_what_is_consumed_stays_until_its_micro_batch_was_processed(
     nats_server: Server, nats_py: NatsPy, unique: str, retention: str

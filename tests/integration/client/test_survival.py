@@ -101,6 +101,7 @@ def proxy(nats_server: Server) -> Iterator[CuttingProxy]:
     proxy.close()
 
 
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.parametrize("times", [8, pytest.param(60, marks=pytest.mark.long("spark_nats/jetstream/*"))])
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 @pytest.mark.parametrize("subject", [None, "1"])

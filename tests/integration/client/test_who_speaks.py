@@ -133,6 +133,7 @@ def test_an_answer_of_somebody_else_is_shown_and_waited_out(
     assert "\x1b" not in said
 
 
+@pytest.mark.needs("work queues", only="{'allow_direct': True, 'retention': 'workqueue'}")
 @pytest.mark.parametrize(
     "config",
     [{"allow_direct": True}, {"allow_direct": False}, {"allow_direct": True, "retention": "workqueue"}],
@@ -192,6 +193,7 @@ def test_a_worker_on_all_subjects_does_not_change_what_is_read(server_factory: S
         assert any(subject.startswith("$JS.API.") for subject in asked)
 
 
+@pytest.mark.needs("atomic", only="True")
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_worker_on_all_subjects_does_not_change_what_is_written(server_factory: ServerFactory, atomic: bool) -> None:
     server = server_factory()
@@ -204,6 +206,7 @@ def test_a_worker_on_all_subjects_does_not_change_what_is_written(server_factory
         assert counts.rows == client.held("S") == MESSAGES
 
 
+@pytest.mark.needs("work queues", only="True")
 @pytest.mark.parametrize("allow_direct", [True, False])
 def test_what_brings_no_message_says_who_has_answered(
     nats_server: Server, nats_py: NatsPy, unique: str, allow_direct: bool, monkeypatch: pytest.MonkeyPatch
@@ -317,6 +320,7 @@ def test_a_delivery_of_another_consumer_does_not_wake_an_idle_query(
             watch.wait(60.0)
 
 
+@pytest.mark.needs("interest streams")
 @pytest.mark.parametrize("wrong", [{"name": "other"}, {"stream_name": "OTHER"}, {"reset_seq": 77}], ids=str)
 def test_nothing_counts_as_released_if_another_consumer_was_moved(
     nats_server: Server, nats_py: NatsPy, api: ForwardedApi, unique: str, wrong: Row
@@ -330,6 +334,7 @@ def test_nothing_counts_as_released_if_another_consumer_was_moved(
     assert "answer to CONSUMER.RESET" in sentence_of(lambda: [query.rows(3), query.micro_batch()])
 
 
+@pytest.mark.needs("progress")
 @pytest.mark.parametrize("wrong", [{"name": "other"}, {"stream_name": "OTHER"}, {"reset_seq": 77}], ids=str)
 def test_a_consumer_does_not_show_progress_if_another_was_moved(
     nats_server: Server, nats_py: NatsPy, api: ForwardedApi, unique: str, wrong: Row, caplog: pytest.LogCaptureFixture

@@ -92,6 +92,7 @@ def make_orders(url: str, name: str = "admin") -> None:
 # What is there
 
 
+@pytest.mark.needs("interest streams")
 def test_the_server_its_streams_and_what_one_may_are_printed(
     check: Command, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_what_is_missing_can_be_made_and_nothing_else(check: Command, nats_serve
 NO_SAFER = ". A write with deduplicate=exact, the default in streaming, is no safer than that"
 
 
+@pytest.mark.needs("async", only="async")
 @pytest.mark.parametrize(
     ("config", "kept", "risk"),
     [
@@ -320,6 +322,7 @@ def test_a_stream_without_a_leader_is_said_where_none_is_named(check: Command, c
         ended.start()
 
 
+@pytest.mark.needs("fast batches")
 @pytest.mark.skipif(not BINARY_2_12.exists(), reason="make test brings it")
 def test_a_stream_that_a_server_is_too_old_for_is_said_where_none_is_named(check: Command, tmp_path: Path) -> None:
     with NatsServer(store_dir=tmp_path / "js") as server, NatsPy(server.url) as client:
@@ -395,6 +398,7 @@ def test_a_pattern_needs_to_be_told_the_names(check: Command, server_factory: Se
     assert ran.abilities("ORDERS")["read"]["lacks"] == [f"publish to {subject}" for subject in READ]
 
 
+@pytest.mark.needs("interest streams")
 def test_what_consuming_needs_depends_on_the_retention(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(
         users(
@@ -662,6 +666,7 @@ def test_subjects_of_core_nats_are_looked_at_without_a_stream(check: Command, se
     assert ran.status == 0
 
 
+@pytest.mark.needs("work queues")
 def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
     check: Command, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -685,6 +690,7 @@ def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
         assert line.startswith(f"spark-nats: stream {unique}{words}")
 
 
+@pytest.mark.needs("interest streams")
 def test_an_imported_api_is_checked_with_its_prefix(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(ACCOUNTS)
     make_orders(server.url, "owner")
@@ -824,6 +830,7 @@ def test_only_sections_with_options_for_writing_are_listed_for_writing(capsys: p
     assert "Work queues and interest streams" not in titles
 
 
+@pytest.mark.needs("copied queues")
 @pytest.mark.promise("queues#copied")
 def test_what_a_queue_keeps_for_a_stream_that_copies_it_is_said(
     check: Command, nats_server: Server, nats_py: NatsPy, unique: str

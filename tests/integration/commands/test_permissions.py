@@ -122,6 +122,7 @@ def test_the_documentation_lists_these_permissions() -> None:
     assert tables == [STREAMS_TABLE, CONSUMERS_TABLE, SUBJECTS_TABLE]
 
 
+@pytest.mark.needs("direct batches")
 def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(server_factory: ServerFactory) -> None:
     server = server_factory(users(user("reader", [READ[0], *SMALL])))
     with NatsPy(server.url, user="admin", password="pw") as client:
@@ -277,6 +278,10 @@ def read_table_as(table: str, url: str, name: str) -> None:
 WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
 
 
+@pytest.mark.needs("interest streams", only="consuming")
+@pytest.mark.needs("interest streams", only="following")
+@pytest.mark.needs("work queues", only="consuming a work queue")
+@pytest.mark.needs("work queues", only="peeking at one")
 @pytest.mark.parametrize(
     ("needed", "act", "config"),
     [
@@ -369,6 +374,8 @@ def test_bad_rows_are_read_back_with_exactly_these_permissions(server_factory: S
             run_task(server.url, rows, **options, **login("blind"))
 
 
+@pytest.mark.needs("interest streams", only="needed0")
+@pytest.mark.needs("work queues", only="needed1")
 @pytest.mark.parametrize(("needed", "retention"), [(READ + CONSUME, "interest"), (CONSUME_QUEUE, "workqueue")])
 def test_streams_are_consumed_through_tls_with_exactly_these_permissions(
     server_factory: ServerFactory, tmp_path: Path, needed: list[str], retention: str
@@ -387,6 +394,7 @@ def test_streams_are_consumed_through_tls_with_exactly_these_permissions(
         assert client.held("ORDERS") == 0
 
 
+@pytest.mark.needs("work queues")
 def test_a_consumer_that_stands_in_the_way_is_not_named_to_whom_may_not_list_consumers(
     server_factory: ServerFactory,
 ) -> None:
@@ -414,6 +422,7 @@ def test_beginning_where_a_consumer_is_needs_one_permission_more(server_factory:
         read(server, SEQUENCE, **given, **login("reads"))
 
 
+@pytest.mark.needs("progress")
 def test_showing_progress_needs_two_permissions_more(
     server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -561,6 +570,7 @@ def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: 
         assert client.held("ORDERS") == 1000
 
 
+@pytest.mark.needs("ttl")
 def test_a_bucket_is_made_and_written_through_tls_with_exactly_these_permissions(
     server_factory: ServerFactory, tmp_path: Path
 ) -> None:
@@ -580,6 +590,7 @@ def test_a_bucket_is_made_and_written_through_tls_with_exactly_these_permissions
     assert kept == {"$KV.CONFIG.w": b"1", "$KV.CONFIG.a": b"2", "$KV.CONFIG.t": b"3"}
 
 
+@pytest.mark.needs("atomic", "counters", "ttl")
 def test_lifetimes_conditions_counters_and_batches_go_through_tls_with_the_permissions_of_any_write(
     server_factory: ServerFactory, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_durations_and_replicas_are_understood_by_both(nats_server: Server, nats
     assert nats_py.stream_info(f"KV_{unique}")["config"]["max_age"] == 30 * 24 * 3600 * 10**9
 
 
+@pytest.mark.needs("strict")
 def test_what_the_server_does_not_know_is_said_in_our_words(nats_server: Server, unique: str) -> None:
     def told(**config: Any) -> str:
         requested = json.dumps({"subjects": [f"{unique}.>"], **config})

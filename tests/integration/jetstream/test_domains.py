@@ -151,6 +151,7 @@ WHAT = [
 ]
 
 
+@pytest.mark.needs("atomic", "progress")
 def test_what_is_in_a_domain_is_written_and_read_as_where_it_is(there: There) -> None:
     """All of it between the same two servers, each with what it has of subjects that a domain maps, or does not."""
     for what in WHAT:

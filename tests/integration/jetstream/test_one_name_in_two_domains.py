@@ -130,6 +130,7 @@ def test_a_refusal_of_the_leaf_does_not_count_once_the_hub_has_acknowledged(
     assert two.held() == (2, 1)
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.parametrize("at", ["leaf", "hub"])
 def test_a_stream_of_another_name_that_hears_the_same_changes_nothing(two: Two, at: str) -> None:
     """The leaf's stream refuses rows that name another one, and acknowledges those that name none."""
@@ -187,6 +188,7 @@ def test_rows_that_only_the_leaf_has_while_the_hub_is_away_are_an_error(two: Two
     assert (hub < 2000, leaf) == (True, 2000)
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.promise("writing#other-domain")
 @pytest.mark.parametrize("deduplicate", ["window", "exact"])
 def test_rows_with_ids_that_only_the_leaf_has_are_sent_again(
@@ -198,6 +200,7 @@ def test_rows_with_ids_that_only_the_leaf_has_are_sent_again(
     assert two.at_hub.stored_texts("ORDERS") == numbers(2000)
 
 
+@pytest.mark.needs("atomic")
 @pytest.mark.promise("writing#other-domain")
 def test_a_batch_is_stored_if_the_hub_has_it(two: Two) -> None:
     two.make("ORDERS", HEARS, {"allow_atomic": True, **FULL}, allow_atomic=True)
@@ -207,6 +210,7 @@ def test_a_batch_is_stored_if_the_hub_has_it(two: Two) -> None:
     assert two.held() == (0, 200)
 
 
+@pytest.mark.needs("atomic")
 @pytest.mark.promise("writing#other-domain")
 def test_a_batch_that_the_leaf_refuses_is_stored_in_the_hub(two: Two) -> None:
     two.make("ORDERS", HEARS, {"allow_atomic": True}, allow_atomic=True, **FULL)

@@ -16,6 +16,8 @@ from tests.integration.support import Query, nats, reload, run_nats, sentence_of
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
+pytestmark = pytest.mark.needs("progress")
+
 
 @pytest.fixture
 def stream(nats_py: NatsPy, unique: str) -> str:

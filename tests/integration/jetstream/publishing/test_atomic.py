@@ -30,6 +30,8 @@ from tests.integration.support import run_task, save, sentence_of, table, write
 from tests.nats_py import Message, NatsPy, wait_until
 from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory
 
+pytestmark = pytest.mark.needs("atomic")
+
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_STREAM, MSG_ID = "Nats-Expected-Stream", "Nats-Msg-Id"
 OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
@@ -144,6 +146,7 @@ def test_the_largest_row_that_we_send_is_one_that_the_server_takes(server_factor
         assert client.held("S") == 1000
 
 
+@pytest.mark.needs("counters together")
 def test_increments_and_lifetimes_are_stored_together(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     make_stream(nats_py, unique, allow_msg_counter=True)
     rows = numbers_table(unique, 6).drop_columns("payload").append_column("increment", pa.array([1, 2, 3, 4, 5, 6]))

@@ -139,6 +139,7 @@ def test_several_streams_have_the_limit_together_and_come_one_after_another(
     assert [row["stream"] for row in rows] == [f"{unique}_1"] * 5 + [f"{unique}_2"] * 2
 
 
+@pytest.mark.needs("work queues")
 def test_a_peek_at_a_work_queue_has_a_limit(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, retention="workqueue", allow_direct=True)
     for i in range(0, 40, 2):

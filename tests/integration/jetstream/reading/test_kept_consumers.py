@@ -26,6 +26,8 @@ from tests.integration.support import batch_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, end
 
+pytestmark = pytest.mark.needs("kept consumers")
+
 
 @pytest.fixture
 def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:

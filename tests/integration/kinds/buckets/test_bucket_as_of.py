@@ -332,6 +332,7 @@ def test_the_latest_moment_of_some_keys_is_one_task(nats_server: Server, nats_py
         assert found == {key: value for key, value in writer.held(revision).items() if key[0] in "ab"}
 
 
+@pytest.mark.needs("direct batches")
 def test_a_few_keys_that_are_written_without_a_pause_are_read_at_one_moment(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -345,6 +346,7 @@ def test_a_few_keys_that_are_written_without_a_pause_are_read_at_one_moment(
         assert found == writer.held(max(row["revision"] for row in rows))
 
 
+@pytest.mark.needs("atomic")
 @pytest.mark.parametrize("direct", [True, False])
 def test_what_is_stored_together_is_read_together(
     nats_server: Server, nats_py: NatsPy, unique: str, direct: bool
@@ -402,6 +404,8 @@ def test_a_moment_comes_after_what_was_written_in_the_middle(
         assert moment(nats_server, unique, asOf="latest") == writer.held(3_500)
 
 
+@pytest.mark.needs("atomic")
+@pytest.mark.needs("ends of batches", only="eob")
 @pytest.mark.parametrize("commit", ["1", "eob"])
 def test_a_moment_may_be_the_end_of_an_atomic_batch(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, commit: str
@@ -417,6 +421,7 @@ def test_a_moment_may_be_the_end_of_an_atomic_batch(
             assert moment(nats_server, name, asOf="latest") == {"a": b"2", "b": b"1", "c": b"2"}
 
 
+@pytest.mark.needs("direct batches")
 def test_a_moment_is_behind_all_that_one_answer_does_not_hold(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,6 +458,7 @@ def test_the_word_of_a_replica_that_lags_is_no_moment(
     assert found == {f"k.{i}": b"1" if i in (0, 99) else b"0" for i in range(100)}
 
 
+@pytest.mark.needs("direct batches")
 @pytest.mark.parametrize("stale", [False, True], ids=["up to date", "then with a leader and a replica that are not"])
 def test_an_answer_that_does_not_hold_all_is_no_moment(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, stale: bool

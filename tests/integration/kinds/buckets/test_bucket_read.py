@@ -194,6 +194,7 @@ def test_a_bucket_that_does_not_exist_is_named_with_one_that_is_similar(
     assert sentence_of(lambda: changes(nats_server, missing, startingOffsets="latest")) == expected
 
 
+@pytest.mark.needs("ttl")
 def test_a_bucket_that_is_missing_is_made_as_it_is_wished(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     requested = json.dumps({"history": 7, "max_age": "1h", "limit_marker_ttl": "5s", "storage": "memory"})
     assert read(nats_server, KEY, bucket=unique, createBucket=requested) == []
@@ -501,6 +502,7 @@ def keep_markers(client: NatsPy, name: str) -> None:
     client.api(f"STREAM.UPDATE.KV_{name}", {**config, "subject_delete_marker_ttl": 3600 * 10**9})
 
 
+@pytest.mark.needs("ttl")
 def test_values_that_expire_are_rows_within_a_trigger(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     requested = {"history": 5, "max_age": "1h", "limit_marker_ttl": "1s"}
     query = changes(nats_server, unique, createBucket=json.dumps(requested))

@@ -187,6 +187,7 @@ def test_columns_that_no_entry_has_are_refused(
     assert sentence in sentence_of(lambda: write(nats_server, rows, bucket=bucket.name))
 
 
+@pytest.mark.needs("ttl")
 def test_a_bucket_that_does_not_exist_is_told_and_can_be_made(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -409,12 +410,14 @@ def ageing(nats_server: Server, nats_py: NatsPy, unique: str) -> Kv:
     return Kv(nats_py, unique)
 
 
+@pytest.mark.needs("ttl")
 def test_keys_that_are_created_with_a_lifetime_expire(nats_server: Server, ageing: Kv) -> None:
     rows = entries(key=["a", "b"], value=[b"1", b"2"], expected_revision=[0, 0], ttl=["1s", None])
     write(nats_server, rows, bucket=ageing.name)
     wait_until(lambda: set(ageing.contents()) == {"first", "b"})
 
 
+@pytest.mark.needs("ttl")
 def test_a_put_cannot_have_a_lifetime(nats_server: Server, ageing: Kv) -> None:
     for revision in (None, 3):
         rows = entries(key=["a"], value=[b"1"], expected_revision=[revision], ttl=["1s"])
@@ -422,6 +425,7 @@ def test_a_put_cannot_have_a_lifetime(nats_server: Server, ageing: Kv) -> None:
         assert "column 'ttl' is for keys that are created (expected_revision 0) and for PURGE" in told
 
 
+@pytest.mark.needs("ttl")
 def test_a_lifetime_below_a_second_is_refused(nats_server: Server, ageing: Kv) -> None:
     rows = entries(key=["a"], value=[b"1"], expected_revision=[0], ttl=["500ms"])
     assert "column 'ttl' is '500ms'; it must be a time from 1s" in sentence_of(

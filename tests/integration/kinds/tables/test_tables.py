@@ -177,6 +177,7 @@ def test_the_table_of_streams_says_what_the_server_says_of_each(
     assert found["OLD"]["sealed"]
 
 
+@pytest.mark.needs("paused consumers")
 def test_the_table_of_consumers_says_how_far_each_one_is(server_factory: ServerFactory) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:

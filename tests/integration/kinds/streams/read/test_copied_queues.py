@@ -16,6 +16,8 @@ from tests.integration.support import Query, numbers_of
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Server, ServerFactory, free_ports
 
+pytestmark = pytest.mark.needs("copied queues")
+
 COPIES: dict[str, Any] = {"sources": lambda of: {"sources": [of]}, "mirror": lambda of: {"mirror": of}}
 
 

@@ -64,6 +64,7 @@ def empty_at_first(times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return change
 
 
+@pytest.mark.needs("direct batches")
 @pytest.mark.parametrize("options", [{}, {"subject": "{}.1"}, {"minPartitions": 3}], ids=str)
 def test_small_partitions_are_read_without_consumers(
     nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -486,6 +487,7 @@ def sequences_in(sentence: str) -> set[int]:
 # Rows that are taken slowly
 
 
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, retention: str
@@ -566,6 +568,7 @@ def test_a_place_that_does_not_become_free_is_an_error_that_says_what_to_do(
         batch_sequences(reader.read(reader.partitions()[0]))
 
 
+@pytest.mark.needs("consumer limit")
 def test_the_limit_of_the_server_itself_is_named_too(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import from_json
 from spark_nats.lag import LagSample, StreamSample, lag_of_samples
+from tests import needs
 from tests.integration.support import (
     PAYLOAD,
     Query,
@@ -100,6 +101,7 @@ def renamed(request: pytest.FixtureRequest, server_factory: ServerFactory, tmp_p
     return Renamed(server_factory(store_dir=tmp_path / "store", binary=binary), change)
 
 
+@pytest.mark.needs("restored anew", only="restored")
 @pytest.mark.promise("durability#created-otherwise")
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "started-again"])
@@ -122,6 +124,7 @@ def test_a_query_reads_on_and_says_so_once(
     assert "data loss" not in caplog.text
 
 
+@pytest.mark.needs("restored anew", only="restored")
 def test_lag_counts_what_is_unread(renamed: Renamed) -> None:
     renamed.create()
     renamed.publish(*range(20))
@@ -133,6 +136,7 @@ def test_lag_counts_what_is_unread(renamed: Renamed) -> None:
     assert (lag.behind, lag.problem) == (10, "")
 
 
+@pytest.mark.needs("restored anew", only="restored")
 def test_a_batch_and_a_query_begin_where_a_checkpoint_says(renamed: Renamed) -> None:
     renamed.create()
     renamed.publish(*range(20))
@@ -147,6 +151,7 @@ def test_a_batch_and_a_query_begin_where_a_checkpoint_says(renamed: Renamed) -> 
         assert numbers_of(read_partitions(pickle.dumps(reader), reader.partitions())) == [*numbers]
 
 
+@pytest.mark.needs("restored anew", only="restored")
 @pytest.mark.parametrize("history", [1, 5])
 def test_changes_of_a_bucket_are_read_on(renamed: Renamed, history: int) -> None:
     renamed.create("KV_B", ["$KV.B.>"], max_msgs_per_subject=history, allow_rollup_hdrs=True, allow_direct=True)
@@ -169,10 +174,10 @@ def test_changes_of_a_bucket_are_read_on(renamed: Renamed, history: int) -> None
     assert [int(row["value"]) for row in changes(query.offset).rows(2)] == [28, 22]
 
 
+@pytest.mark.needs("restored anew", only="restored")
 @pytest.mark.parametrize("retention", ["workqueue", "interest", "limits"])
 def test_a_query_that_consumes_reads_on_and_releases(renamed: Renamed, retention: str) -> None:
-    if "2.10" in str(renamed.server._binary) or (retention != "workqueue" and "2.12" in str(renamed.server._binary)):
-        pytest.skip("this server is too old to consume from")
+    needs.skip_on(renamed.server._binary, "work queues" if retention == "workqueue" else "interest streams")
     renamed.create(retention=retention, allow_direct=True)
     query = renamed.started(consume=True)
     renamed.publish(*range(20))
@@ -187,6 +192,7 @@ def test_a_query_that_consumes_reads_on_and_releases(renamed: Renamed, retention
             wait_until(lambda: client.held("S") == 0)
 
 
+@pytest.mark.needs("restored anew", only="restored")
 def test_a_micro_batch_that_was_planned_is_read_by_its_tasks(renamed: Renamed) -> None:
     renamed.create()
     renamed.publish(*range(20))
@@ -199,6 +205,7 @@ def test_a_micro_batch_that_was_planned_is_read_by_its_tasks(renamed: Renamed) -
     assert numbers_of(read_partitions(pickle.dumps(again), again.partitions(query.offset, until))) == [*range(20)]
 
 
+@pytest.mark.needs("restored anew", only="restored")
 def test_a_query_that_reads_what_there_was_ends_there(renamed: Renamed) -> None:
     renamed.create()
     renamed.publish(*range(20))
@@ -252,6 +259,7 @@ def test_a_stream_that_is_made_again_is_another_one(server_factory: ServerFactor
     assert len(tolerant.micro_batch()) == 30
 
 
+@pytest.mark.needs("promotion")
 @pytest.mark.promise("durability#mirror-promoted")
 def test_an_offset_of_the_origin_is_good_for_its_promoted_mirror(server_factory: ServerFactory) -> None:
     it = Renamed(server_factory(), restored)
@@ -270,6 +278,7 @@ def test_an_offset_of_the_origin_is_good_for_its_promoted_mirror(server_factory:
     assert numbers_of(it.started(offset, stream="M").micro_batch()) == [*range(20, 30)]
 
 
+@pytest.mark.needs("promotion")
 def test_a_promoted_mirror_that_lacks_the_last_messages_is_a_lost_end(server_factory: ServerFactory) -> None:
     it = Renamed(server_factory(), restored)
     it.create()

@@ -398,6 +398,7 @@ def test_half_of_the_consumers_that_there_may_be_are_left_to_others(
         query.reader.stop()
 
 
+@pytest.mark.needs("direct batches")
 def test_who_may_make_no_consumers_looks(
     server_factory: ServerFactory, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -581,6 +582,9 @@ def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
         asks_nothing(query, nats_py, unique)
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
+@pytest.mark.needs("interest streams", only="limits")
 @pytest.mark.parametrize("retention", ["workqueue", "interest", "limits"])
 def test_a_query_that_consumes_has_no_second_consumer(
     nats_server: Server, nats_py: NatsPy, unique: str, retention: str

@@ -386,6 +386,8 @@ def test_what_is_less_than_the_limit_altogether_is_not_measured(
     assert made.messages == []
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
 def test_the_bytes_of_what_is_consumed_are_bounded_too(
     nats_server: Server, nats_py: NatsPy, unique: str, retention: str

@@ -151,6 +151,9 @@ def test_a_query_looks_again_before_it_relies_on_hearing_of_what_is_stored(resto
     assert f"what it has from sequence {BEFORE + 1} on was stored later" in sentence_of(query.micro_batch)
 
 
+@pytest.mark.needs("interest streams", only="interest")
+@pytest.mark.needs("interest streams", only="limits")
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.promise("durability#query-that-consumes")
 @pytest.mark.parametrize("end", REFILLED[:2])
 @pytest.mark.parametrize("retention", ["limits", "interest", "workqueue"])
@@ -181,6 +184,8 @@ def test_a_query_that_consumes_removes_nothing_that_it_has_not_read(
     wait_until(lambda: restored.messages() == (0 if retention != "limits" else end + 1))
 
 
+@pytest.mark.needs("interest streams", only="interest")
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.parametrize("retention", ["interest", "workqueue"])
 def test_a_commit_removes_nothing_of_a_stream_that_was_put_back_meanwhile(restored: Restored, retention: str) -> None:
     restored.create(retention=retention, allow_direct=True)

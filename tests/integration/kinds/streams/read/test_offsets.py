@@ -224,6 +224,7 @@ def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_
     assert bounds_of(batch(endingOffsets=f'{{"{unique}": 99}}')) == [(1, 5)]
 
 
+@pytest.mark.needs("interest streams")
 def test_asking_prepares_nothing(js, nats_py, unique):
     nats_py.create_stream(unique)
     options = parse_read_options({"stream": unique, "consume": "true"}, streaming=True)

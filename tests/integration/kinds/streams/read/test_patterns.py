@@ -151,6 +151,7 @@ def test_a_pattern_means_buckets_and_object_stores_only_if_it_says_so(server_fac
         assert found(read(server, streamPattern=r"\$MQTT_.*")) == [("$MQTT_msgs", 1)]
 
 
+@pytest.mark.needs("percent signs", only="%s{}")
 @pytest.mark.parametrize("name", ["Ünïcode-流", "a,b", "'\"`;--", "$x", "%s{}", "[a]", "x" * 200])
 def test_names_may_be_unusual(nats_server: Server, nats_py: NatsPy, unique: str, name: str) -> None:
     make(nats_py, f"{unique}_{name}", subjects=[f"{unique}.>"])
@@ -191,6 +192,7 @@ def test_a_subject_filters_each_stream_whatever_that_listens_on(
     assert reading.offset == before  # no micro-batch for a stream that has nothing for the query
 
 
+@pytest.mark.needs("work queues")
 def test_streams_that_cannot_be_read_are_all_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     make(nats_py, f"{unique}_A", messages=1)
     make(nats_py, f"{unique}_Q", retention="workqueue", allow_direct=True, messages=1)

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_nats.client import Connection, connect, retrying
 from spark_nats.embedded import NatsServer
@@ -21,6 +20,7 @@ from spark_nats.errors import ConsumerConflictError, DataLossError
 from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.consuming import durables
 from spark_nats.jetstream.reading import direct
+from spark_nats.sparkapi import ReadAllAvailable
 from tests.connections import options_for, patience, publisher_for
 from tests.integration.support import (
     MESSAGE,
@@ -74,6 +74,7 @@ def acknowledge(client: NatsPy, stream: str, name: str, count: int) -> None:
 # What is processed goes
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.promise("queues#workqueue")
 def test_what_a_query_has_processed_leaves_a_work_queue(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
@@ -89,6 +90,7 @@ def test_what_a_query_has_processed_leaves_a_work_queue(nats_server: Server, nat
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("interest streams")
 @pytest.mark.promise("queues#interest")
 def test_an_interest_stream_keeps_what_the_query_has_not_processed(
     nats_server: Server, nats_py: NatsPy, unique: str
@@ -107,6 +109,7 @@ def test_an_interest_stream_keeps_what_the_query_has_not_processed(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("interest streams")
 def test_messages_of_an_interest_stream_go_when_all_others_have_them_too(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -123,6 +126,9 @@ def test_messages_of_an_interest_stream_go_when_all_others_have_them_too(
     assert nats_py.held(unique) == 10
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
+@pytest.mark.needs("interest streams", only="limits")
 @pytest.mark.promise("queues#limits")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
 def test_consumer_report_shows_how_far_the_query_is(
@@ -140,6 +146,8 @@ def test_consumer_report_shows_how_far_the_query_is(
     assert nats_py.held(unique) == (20 if config is LIMITS else 0)
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
 @pytest.mark.promise("exactly-once#consume")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 def test_nothing_goes_before_spark_has_it_in_its_checkpoint(
@@ -159,6 +167,8 @@ def test_nothing_goes_before_spark_has_it_in_its_checkpoint(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 def test_a_query_that_ends_when_all_is_read_leaves_nothing_behind(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
@@ -174,6 +184,7 @@ def test_a_query_that_ends_when_all_is_read_leaves_nothing_behind(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("work queues")
 def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     nats_py.store(f"{unique}.a", range(5))
@@ -190,6 +201,8 @@ def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, un
         }
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 @pytest.mark.parametrize("subjects", ["a,b", "a"])
 def test_much_is_released_in_steps_that_a_server_can_do_in_time(
@@ -218,6 +231,7 @@ def test_much_is_released_in_steps_that_a_server_can_do_in_time(
     assert query.micro_batch() == []
 
 
+@pytest.mark.needs("work queues")
 def test_two_queries_share_a_work_queue_by_subject(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     some = consuming(nats_server, unique, subject=f"{unique}.a, {unique}.b.*", minPartitions=3)
@@ -230,6 +244,7 @@ def test_two_queries_share_a_work_queue_by_subject(nats_server: Server, nats_py:
         assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("work queues")
 def test_what_comes_before_a_commit_stays_in_a_work_queue_of_which_subjects_are_read(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -245,6 +260,7 @@ def test_what_comes_before_a_commit_stays_in_a_work_queue_of_which_subjects_are_
     assert numbers_of(read(nats_server, stream=unique, peek=True)) == list(range(10, 15))
 
 
+@pytest.mark.needs("work queues")
 def test_with_filters_what_others_take_makes_no_micro_batches(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -261,6 +277,7 @@ def test_with_filters_what_others_take_makes_no_micro_batches(
 # Rows are those that were stored
 
 
+@pytest.mark.needs("direct batches")
 def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +316,7 @@ def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
             assert rows
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize("size", [100, 3000, 200_000])
 def test_messages_of_every_size_come_whole(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, size: int
@@ -314,6 +332,7 @@ def test_messages_of_every_size_come_whole(
 # Looking without taking
 
 
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 def test_a_batch_peeks_and_removes_nothing(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
@@ -328,6 +347,7 @@ def test_a_batch_peeks_and_removes_nothing(
     assert nats_py.api(f"CONSUMER.INFO.{unique}.other")["num_pending"] == 30
 
 
+@pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 def test_what_others_take_while_a_batch_peeks_is_no_loss(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
@@ -371,6 +391,7 @@ def refused(server: Server, stream: str, **options: Any) -> str:
     return sentence_of(lambda: reader_of(server, stream, **options).initialOffset())
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
@@ -396,6 +417,7 @@ def test_a_work_queue_that_cannot_be_consumed_is_refused(
     assert nats_py.consumers(unique) == []
 
 
+@pytest.mark.needs("work queues")
 def test_a_peek_at_a_work_queue_without_direct_gets_is_refused(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -405,6 +427,7 @@ def test_a_peek_at_a_work_queue_without_direct_gets_is_refused(
     assert "set allow_direct in its configuration" in error
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize("subjects", [("a", ""), ("", "a"), ("*", "a"), ("", "")])
 def test_a_consumer_that_has_the_same_subjects_is_named(
     nats_server: Server, nats_py: NatsPy, unique: str, subjects: tuple[str, str]
@@ -418,6 +441,7 @@ def test_a_consumer_that_has_the_same_subjects_is_named(
     assert "read other subjects, or delete the other consumer" in error
 
 
+@pytest.mark.needs("work queues")
 def test_nobody_else_can_take_from_a_queue_that_a_query_consumes(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -430,6 +454,7 @@ def test_nobody_else_can_take_from_a_queue_that_a_query_consumes(
     assert numbers_of(query.rows(3)) == [0, 1, 2]
 
 
+@pytest.mark.needs("interest streams")
 def test_a_stream_that_may_have_no_more_consumers_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, max_consumers=1, **INTEREST)
     add_consumer(nats_py, unique, "other")
@@ -440,6 +465,7 @@ def test_a_stream_that_may_have_no_more_consumers_is_refused(nats_server: Server
     )
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
@@ -461,6 +487,7 @@ def test_no_message_of_a_work_queue_may_be_skipped(
     assert nats_py.held(unique) == 10
 
 
+@pytest.mark.needs("interest streams")
 def test_a_query_of_an_interest_stream_may_begin_where_its_user_says(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -472,6 +499,7 @@ def test_a_query_of_an_interest_stream_may_begin_where_its_user_says(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("interest streams")
 def test_a_consumer_of_that_name_which_is_not_ours_is_left_alone(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -488,6 +516,7 @@ def test_a_consumer_of_that_name_which_is_not_ours_is_left_alone(
     assert f"exists and is for {unique}.a; delete it" in error
 
 
+@pytest.mark.needs("work queues")
 def test_a_durable_from_which_somebody_pulls_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique, consumer="held")
@@ -533,6 +562,9 @@ def test_a_work_queue_of_an_older_server_is_consumed(server_factory: ServerFacto
 # Two on one durable, and durables that are gone
 
 
+@pytest.mark.needs("work queues", only="workqueue")
+@pytest.mark.needs("interest streams", only="interest")
+@pytest.mark.needs("interest streams", only="limits")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
 def test_of_two_queries_on_one_durable_the_newest_goes_on_and_nothing_is_lost(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
@@ -552,6 +584,7 @@ def test_of_two_queries_on_one_durable_the_newest_goes_on_and_nothing_is_lost(
     assert sorted({*seen, *rows}) == list(range(30))
 
 
+@pytest.mark.needs("interest streams")
 def test_the_run_that_was_left_behind_ends_when_it_is_idle_too(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -564,6 +597,7 @@ def test_the_run_that_was_left_behind_ends_when_it_is_idle_too(
         older.look(nats_py)
 
 
+@pytest.mark.needs("interest streams")
 def test_queries_with_durables_of_their_own_both_have_everything(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -581,6 +615,7 @@ def remove_durable(client: NatsPy, stream: str) -> None:
     client.api(f"CONSUMER.DELETE.{stream}.{name}")
 
 
+@pytest.mark.needs("interest streams")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
     nats_server: Server,
@@ -618,6 +653,7 @@ def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
         assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("interest streams")
 @pytest.mark.parametrize("available_now", [False, True])
 def test_what_an_interest_stream_may_have_lost_is_said_before_a_micro_batch_is_run_again(
     nats_server: Server, nats_py: NatsPy, unique: str, available_now: bool
@@ -638,6 +674,7 @@ def test_what_an_interest_stream_may_have_lost_is_said_before_a_micro_batch_is_r
         after.partitions(start, end)
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_micro_batch_of_a_work_queue_is_run_again_though_its_durable_was_deleted(
     nats_server: Server, nats_py: NatsPy, unique: str, available_now: bool
@@ -658,6 +695,7 @@ def test_a_micro_batch_of_a_work_queue_is_run_again_though_its_durable_was_delet
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("work queues")
 def test_a_work_queue_is_claimed_again_when_its_durable_was_deleted(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -675,6 +713,7 @@ def test_a_work_queue_is_claimed_again_when_its_durable_was_deleted(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.promise("operating#other-subjects")
 def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
     nats_server: Server, nats_py: NatsPy, unique: str
@@ -694,6 +733,7 @@ def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
     assert numbers_of(consuming(nats_server, unique, subject=f"{unique}.b").rows(10)) == list(range(10))
 
 
+@pytest.mark.needs("work queues")
 def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -712,6 +752,7 @@ def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
     assert sentence in caplog.text
 
 
+@pytest.mark.needs("work queues")
 def test_a_stream_made_again_is_a_loss_and_then_consumed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique, failOnDataLoss=False)
@@ -731,6 +772,7 @@ def test_a_stream_made_again_is_a_loss_and_then_consumed(nats_server: Server, na
 # Beside streams of other kinds
 
 
+@pytest.mark.needs("work queues")
 def test_mirrors_and_sourcing_streams_are_consumed_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     copies = {f"{unique}_M": {"mirror": {"name": unique}}, f"{unique}_S": {"sources": [{"name": unique}]}}
@@ -755,6 +797,7 @@ def test_a_stream_with_limits_that_sources_a_queue_drains_it(nats_server: Server
     assert numbers_of(read(nats_server, stream=f"{unique}_LOG")) == list(range(20))
 
 
+@pytest.mark.needs("interest streams", "work queues")
 def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     kinds = {f"{unique}_{config['retention']}": config for config in (WORK_QUEUE, INTEREST, LIMITS)}
     for name, config in kinds.items():
@@ -788,6 +831,7 @@ def direct_sequences(js: JetStream, stream: str, start: int, end: int, *filters:
     return [sequence for _, gotten in read for sequence in gotten.stream_sequences().tolist()]
 
 
+@pytest.mark.needs("work queues")
 def test_a_follower_that_does_not_answer_is_done_without(
     cluster: Cluster, replicated: tuple[NatsPy, NatsServer, NatsServer], unique: str
 ) -> None:
@@ -845,6 +889,7 @@ def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
         publisher.join()
 
 
+@pytest.mark.needs("work queues")
 @pytest.mark.parametrize(
     "config",
     [

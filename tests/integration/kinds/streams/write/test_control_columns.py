@@ -31,6 +31,7 @@ def headers_of(client: NatsPy, stream: str, name: str) -> list[list[str] | None]
 # Lifetimes
 
 
+@pytest.mark.needs("ttl")
 @pytest.mark.docker
 def test_rows_expire_when_their_lifetime_ends(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_ttl=True)
@@ -43,6 +44,7 @@ def test_rows_expire_when_their_lifetime_ends(nats_server: Server, nats_py: Nats
     wait_until(lambda: nats_py.held(unique) == 5)
 
 
+@pytest.mark.needs("ttl")
 def test_a_lifetime_may_be_as_other_programs_have_left_it_in_a_row(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_lifetime_may_be_as_other_programs_have_left_it_in_a_row(
     assert headers_of(nats_py, unique, TTL) == [[s] for s in ("600", "600", "600", "600", "3600", "5400", "1", "120")]
 
 
+@pytest.mark.needs("ttl")
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
 def test_a_lifetime_may_be_a_number_of_seconds(
     nats_server: Server, nats_py: NatsPy, unique: str, kind: pa.DataType
@@ -67,6 +70,7 @@ def test_a_lifetime_may_be_a_number_of_seconds(
 NO_LIFETIMES = ["999ms", "0", "0s", "-1", "1d", "soon", "90.5", "9e9", "876001h", "0m0s", "1m30", "1s1h", "h"]
 
 
+@pytest.mark.needs("ttl")
 @pytest.mark.parametrize("ttl", [*NO_LIFETIMES, "", " 1s", "1s\r\n"])
 def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent(
     nats_server: Server, nats_py: NatsPy, unique: str, ttl: str
@@ -80,6 +84,7 @@ def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("ttl")
 def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     rows = table(subject=[f"{unique}.x"], payload=[b""], ttl=["1h"])
@@ -105,6 +110,7 @@ def test_core_nats_has_no_such_columns(nats_server: Server, unique: str, column:
     )
 
 
+@pytest.mark.needs("ttl")
 def test_a_column_stands_above_the_header_of_its_name(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_ttl=True)
     rows = table(
@@ -179,6 +185,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     return servers.urls if isinstance(servers, Cluster) else servers.url, replicas
 
 
+@pytest.mark.needs("repeated conditions", only="three replicas")
 @pytest.mark.parametrize("deduplicate", ["exact", "window"])
 def test_a_row_that_is_written_again_is_no_conflict_with_itself(
     place: tuple[str, int], unique: str, deduplicate: str
@@ -209,6 +216,7 @@ def holder_of(client: NatsPy, stream: str, urls: str) -> str:
     raise AssertionError(f"none of {urls} is {leader}")
 
 
+@pytest.mark.needs("repeated conditions", only="three replicas")
 @pytest.mark.parametrize("deduplicate", ["exact", "window"])
 def test_a_replay_whose_rows_were_replaced_meanwhile_is_no_conflict_either(
     place: tuple[str, int], unique: str, deduplicate: str
@@ -330,6 +338,7 @@ def totals(client: NatsPy, stream: str) -> dict[str, str]:
     return {m.subject.rpartition(".")[2]: json.loads(m.payload)["val"] for m in client.read_stream(stream)}
 
 
+@pytest.mark.needs("counters")
 @pytest.mark.docker
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.string()], ids=str)
 def test_increments_are_added_up_once(nats_server: Server, nats_py: NatsPy, unique: str, kind: pa.DataType) -> None:
@@ -342,6 +351,7 @@ def test_increments_are_added_up_once(nats_server: Server, nats_py: NatsPy, uniq
     assert len(nats_py.read_stream(unique)) == 5
 
 
+@pytest.mark.needs("counters")
 def test_increments_beyond_64_bits_are_texts(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_counter=True)
     rows = table(subject=[f"{unique}.a"] * 3, increment=["+1" + "0" * 40, "-1", "007"], payload=[b""] * 3)
@@ -349,6 +359,7 @@ def test_increments_beyond_64_bits_are_texts(nats_server: Server, nats_py: NatsP
     assert totals(nats_py, unique) == {"a": "1" + "0" * 39 + "6"}
 
 
+@pytest.mark.needs("counters")
 @pytest.mark.parametrize("increment", ["1.5", "", "+", "one", "0x1", "1_000", " 1", "1\r\n"])
 def test_what_cannot_be_added_is_refused_before_anything_is_sent(
     nats_server: Server, nats_py: NatsPy, unique: str, increment: str
@@ -362,6 +373,7 @@ def test_what_cannot_be_added_is_refused_before_anything_is_sent(
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("counters")
 def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_counter=True)
     subjects = [f"{unique}.a"] * 2
@@ -391,6 +403,7 @@ def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server,
     )
 
 
+@pytest.mark.needs("counters")
 def test_what_another_stream_than_the_counters_takes_is_an_error(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

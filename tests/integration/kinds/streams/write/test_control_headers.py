@@ -40,6 +40,7 @@ OLD = {  # what older servers refuse otherwise, or store
 }
 
 
+@pytest.mark.needs("repeating schedules", only="newest")
 @pytest.mark.parametrize(
     ("version", "binary"),
     [("2.10", BINARY_2_10), ("2.12", BINARY_2_12), ("newest", None)],
@@ -92,6 +93,7 @@ def test_a_row_that_the_server_would_only_trace_is_named_or_set_aside(
         assert client.stored_texts("S") == ["1", "3", "1", "2", "3"]
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.promise("writing#stream-source")
 def test_a_copy_of_a_sourced_row_is_written_with_its_control_headers(server_factory: ServerFactory) -> None:
     server = server_factory()
@@ -109,6 +111,7 @@ def test_a_copy_of_a_sourced_row_is_written_with_its_control_headers(server_fact
         assert message.headers == {"Mine": ["1"], "Nats-Expected-Stream": ["T"]}
 
 
+@pytest.mark.needs("repeating schedules")
 @pytest.mark.promise("writing#scheduler-headers")
 def test_a_row_may_end_a_schedule(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_schedules=True)
@@ -120,6 +123,7 @@ def test_a_row_may_end_a_schedule(nats_server: Server, nats_py: NatsPy, unique: 
     assert [message.subject for message in nats_py.read_stream(unique)] == [f"{unique}.x"]
 
 
+@pytest.mark.needs("traces")
 @pytest.mark.promise("writing#trace-dest")
 def test_a_row_that_is_to_be_traced_is_stored_if_the_user_may_publish_the_trace(server_factory: ServerFactory) -> None:
     may = '{publish: ["S.>", "$JS.>", "_INBOX.>"]}'

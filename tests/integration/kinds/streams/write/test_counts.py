@@ -58,6 +58,7 @@ def test_the_bytes_of_a_part_of_a_batch_are_those_of_its_rows() -> None:
     assert rows._cut(1, 3).sizes.tolist() == [2, 5]
 
 
+@pytest.mark.needs("atomic", only="true")
 @pytest.mark.parametrize("atomic", ["true", "false"])
 def test_rows_that_are_stored_together_are_counted(
     nats_server: Server, nats_py: NatsPy, unique: str, atomic: str

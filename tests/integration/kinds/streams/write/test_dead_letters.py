@@ -104,6 +104,8 @@ def rows_of(rows: list[dict[str, Any]], place: str = "") -> pa.Table:
     return pa.table({name: pa.array(values, TYPES[name]) for name, values in columns.items()})
 
 
+@pytest.mark.needs("ttl", only="a lifetime that is none")
+@pytest.mark.needs("named streams", only="another stream's subject")
 @pytest.mark.parametrize("what", [*OF_COLUMNS, *OF_SERVER])
 def test_a_row_that_cannot_be_sent_is_stored_elsewhere_with_the_reason_and_the_others_are_stored(
     nats_server: Server, nats_py: NatsPy, unique: str, bad: str, what: str
@@ -241,6 +243,7 @@ def test_headers_of_more_than_64_kib_make_one_row_bad_and_what_is_stored_of_it_h
         assert headers["Bad-Row-Reason"].startswith(reason)
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.parametrize("fate", ["drop", "stream"])
 def test_a_payload_of_more_than_a_stream_can_store_makes_one_row_bad_and_is_cut(
     server_factory: ServerFactory, fate: str
@@ -262,6 +265,7 @@ def test_a_payload_of_more_than_a_stream_can_store_makes_one_row_bad_and_is_cut(
             assert 31 << 20 < len(message.payload) < 32 << 20
 
 
+@pytest.mark.needs("ttl", only="a lifetime that is none")
 @pytest.mark.parametrize("what", [*OF_COLUMNS, *OF_SERVER])
 def test_such_a_row_fails_its_task_unless_another_fate_is_asked_for(
     nats_server: Server, nats_py: NatsPy, unique: str, what: str
@@ -511,6 +515,7 @@ def test_rows_that_are_for_another_stream_are_a_mistake_and_not_bad(
     assert nats_py.held(bad) == 0
 
 
+@pytest.mark.needs("counters")
 def test_a_stream_that_cannot_take_bad_rows_is_told_before_anything_is_sent(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -59,6 +59,7 @@ def test_it_is_set_aside_and_the_others_are_stored(server: NatsServer, fate: str
         assert client.held("BAD") == (fate == "stream")
 
 
+@pytest.mark.needs("atomic")
 def test_so_it_is_for_rows_that_are_stored_together(server: NatsServer) -> None:
     with NatsPy(server.url) as client:
         client.create_stream("S", allow_atomic=True)

@@ -55,7 +55,7 @@ def test_a_row_for_another_stream_than_the_one_that_republishes_fails_its_task(
     nats_py.create_stream(other := f"{unique}_OTHER")
     error = sentence_of(lambda: write(nats_server, table(subject=[f"{other}.x"], **ROW), stream=unique))
     assert "refused row 0" in error
-    assert f'{{"stream":"{other}","seq":1}}' in error
+    assert f'{{"stream":"{other}","seq":1}}' in error.replace(", ", ",")  # servers before 2.12 write a space
 
 
 def test_rows_that_a_stream_behind_a_republishing_one_drops_are_warned_of(
@@ -79,6 +79,7 @@ def test_rows_that_a_stream_behind_a_republishing_one_drops_are_warned_of(
     assert "rows with the column 'expected_last_subject_sequence'" in caplog.text
 
 
+@pytest.mark.needs("refused copies")
 @pytest.mark.promise("writing#republished-copies")
 def test_a_stream_drops_what_another_one_has_from_its_sources_and_republishes(server_factory: ServerFactory) -> None:
     """From nats-server 2.15.0 on; no client can help that. A subscriber of core NATS gets it."""
@@ -94,6 +95,7 @@ def test_a_stream_drops_what_another_one_has_from_its_sources_and_republishes(se
         assert [message.subject for message in client.read_stream("BEHIND")] == ["on.y"]
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.promise("writing#streams-elsewhere")
 def test_a_stream_of_another_account_needs_a_source_and_no_import_of_subjects(server_factory: ServerFactory) -> None:
     """It hears the rows, with the name of the stream that alone is to store them. Nobody sees that it drops them."""

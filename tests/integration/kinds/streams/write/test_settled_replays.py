@@ -393,6 +393,7 @@ def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats
     write_partition(options, WriteTask(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
 
 
+@pytest.mark.needs("atomic", only="True")
 @pytest.mark.promise("exactly-once#exact")
 @pytest.mark.parametrize("atomic", [False, True])
 def test_an_attempt_ends_once_another_one_has_begun(
@@ -413,6 +414,7 @@ def test_an_attempt_ends_once_another_one_has_begun(
     assert stored_counts(nats_py, unique) == Counter(ROWS)
 
 
+@pytest.mark.needs("atomic", only="True")
 @pytest.mark.promise("exactly-once#exact")
 @pytest.mark.parametrize("atomic", [False, True])
 def test_rows_of_an_earlier_attempt_are_found_though_the_stream_has_forgotten_them(

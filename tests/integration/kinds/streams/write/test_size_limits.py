@@ -20,6 +20,7 @@ def row(size: int, subject: str) -> pa.Table:
     return table(subject=[subject], payload=[b"x" * size])
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.parametrize(
     ("options", "more"), [({}, 0), ({"deduplicate": "window"}, IDS), ({"deduplicate": "exact"}, IDS)], ids=str
 )
@@ -38,6 +39,8 @@ def test_the_page_says_how_large_a_payload_may_be(
     assert nats_py.held(unique) == 1
 
 
+@pytest.mark.needs("atomic")
+@pytest.mark.needs("named streams")
 def test_so_does_it_for_rows_that_are_stored_together(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, max_msg_size=LIMIT, allow_atomic=True)
     room = LIMIT - NAMING - len(unique) - ATOMIC
@@ -54,6 +57,7 @@ def test_the_limit_of_a_bucket_is_called_as_buckets_do(nats_server: Server, nats
     assert "column 'value' is larger with its headers than the bucket's max_value_size of 100 bytes" in said
 
 
+@pytest.mark.needs("named streams")
 def test_a_row_that_only_added_headers_make_too_large_is_not_dropped_but_set_aside(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

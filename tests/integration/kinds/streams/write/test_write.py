@@ -135,6 +135,7 @@ def test_spark_writes_all_columns_to_core_nats(
     assert in_any_order(messages) == in_any_order(expected)
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.docker
 def test_a_batch_is_stored_before_the_write_returns(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
@@ -189,6 +190,7 @@ def test_the_subject_option_stands_above_the_column(nats_server: Server, nats_py
     assert {message.subject for message in nats_py.read_stream(unique)} == {f"{unique}.chosen"}
 
 
+@pytest.mark.needs("named streams")
 def test_headers_that_are_all_null_are_none(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     nulls = [None] * 50
@@ -271,6 +273,7 @@ def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_p
 # Message ids
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.docker
 def test_a_row_is_stored_once_for_each_message_id(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
@@ -287,6 +290,7 @@ def test_a_row_is_stored_once_for_each_message_id(nats_server: Server, nats_py: 
     assert nats_py.stored_texts(unique) == ["1", "2", *["none", "none either"] * 2]
 
 
+@pytest.mark.needs("named streams")
 def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -343,6 +347,7 @@ def messages_with(headers: list[dict[str, str]], subject: str, payloads: list[by
     return pa.RecordBatch.from_pydict(columns)
 
 
+@pytest.mark.needs("named streams")
 @pytest.mark.docker
 def test_every_copy_of_what_was_read_is_stored(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     """The ids and the stream's name that rows of a stream carry do not act again."""
@@ -360,6 +365,7 @@ def test_every_copy_of_what_was_read_is_stored(nats_server: Server, nats_py: Nat
     assert found == {(b"%d" % i, str(i)): 3 for i in range(100)}
 
 
+@pytest.mark.needs("named streams")
 def test_rollups_and_lifetimes_are_for_those_who_ask_for_them(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -380,6 +386,7 @@ def test_rollups_and_lifetimes_are_for_those_who_ask_for_them(
     wait_until(lambda: nats_py.held(unique) == 1)
 
 
+@pytest.mark.needs("counters")
 def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, allow_msg_counter=True, allow_direct=True)
     for subject, increments in ((f"{unique}.a", ["+1"] * 40 + ["-5"]), (f"{unique}.b", ["+7"])):
@@ -562,6 +569,7 @@ def test_a_task_that_reports_nothing_has_not_run(
         )
 
 
+@pytest.mark.needs("no window")
 @pytest.mark.promise("exactly-once#no-window")
 def test_a_stream_without_a_window_takes_no_rows_that_rely_on_it(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture

@@ -34,6 +34,10 @@ smoke:  ## Run the most important tests with the oldest and with the newest PySp
 	@scripts/setup dev java
 	@scripts/smoke $(ARGS)
 
+matrix:  ## Run the tests on each server, PySpark, PyArrow, NumPy and Python; ARGS="server-2.10", "--quick server", "--list"
+	@scripts/setup dev java
+	@.venv/bin/python -m scripts.matrix $(ARGS)
+
 explore:  ## Look for what the tests do not show, by chance, for five minutes; ARGS="--minutes 30"
 	@scripts/setup dev java
 	.venv/bin/python -m tests.explore $(ARGS)
@@ -62,6 +66,7 @@ docs:  ## Build the documentation into build/site
 	@.venv/bin/python -m scripts.options_page
 	@.venv/bin/python -m scripts.conditions_page
 	@.venv/bin/python -m scripts.promises_page
+	@.venv/bin/python -m scripts.matrix_page
 	@.venv/bin/python -m scripts.pictures
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
@@ -93,4 +98,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test test-all coverage smoke explore check format pyfiles dist docs notebooks bench fuzz chaos findings simulate clean
+.PHONY: help demo test test-all coverage smoke matrix explore check format pyfiles dist docs notebooks bench fuzz chaos findings simulate clean

@@ -129,8 +129,14 @@ def monitoring(server: Server, page: str) -> dict[str, Any]:
 
 
 def reload(server: NatsServer, config: str) -> None:
-    """Have a server take another configuration while it runs."""
-    (server.log_path.parent / "server.conf").write_text(config)
+    """Have a server take another configuration while it runs.
+
+    The file repeats what a flag has said of JetStream, since servers 2.10 forget that, and would end JetStream.
+    """
+    file = server.log_path.parent / "server.conf"
+    if (store := file.parent / "store").exists() and str(store) not in config:
+        config += f"\njetstream {{ store_dir: {json.dumps(str(store))} }}\n"
+    file.write_text(config)
     assert server.pid
     os.kill(server.pid, signal.SIGHUP)
     wait_until(lambda: "Reloaded server configuration" in server.log_path.read_text())

@@ -436,18 +436,27 @@ def test_rows_of_an_earlier_attempt_are_found_though_the_stream_has_forgotten_th
 
 
 def test_a_later_attempt_goes_on_where_the_stream_removes_what_is_to_be_read_back(
-    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its limits have removed the attempt's own rows, and an earlier attempt is seldom running."""
     nats_py.create_stream(unique, max_msgs=1, **FORGETFUL)
     options, task = options_of(nats_server, unique), replace(TASK, query=QUERY + unique)
     write_partition(options, task, iter([]))
+    now = (
+        clock.monotonic()
+    )  # no time passes until the ids are forgotten: the first rows are in time on a busy machine too
 
     def late() -> Iterator[pa.RecordBatch]:
         yield from payload_batches(ROWS[:30])
         forget(nats_py, unique)
+        monkeypatch.setattr(clock, "monotonic", lambda: now + 1)
         yield from payload_batches(ROWS[30:50])
 
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
     write_partition(options, task, late())
     assert stored_counts(nats_py, unique) == Counter([ROWS[49]])
     assert "so that some may be stored twice" in caplog.text

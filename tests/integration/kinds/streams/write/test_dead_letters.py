@@ -243,7 +243,7 @@ def test_headers_of_more_than_64_kib_make_one_row_bad_and_what_is_stored_of_it_h
         assert headers["Bad-Row-Reason"].startswith(reason)
 
 
-@pytest.mark.needs("named streams")
+@pytest.mark.needs("named streams", "large refusals")
 @pytest.mark.parametrize("fate", ["drop", "stream"])
 def test_a_payload_of_more_than_a_stream_can_store_makes_one_row_bad_and_is_cut(
     server_factory: ServerFactory, fate: str

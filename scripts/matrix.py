@@ -52,10 +52,7 @@ COLUMNS = (
 )
 FEATURES = (("-m", "(needs or smoke or docker) and not spark", "tests/integration"),)
 """What a server may lack, and a part of each kind of query."""
-SMOKE = (
-    ("tests/unit/protocol",),
-    ("-m", "smoke", "tests/integration/test_smoke.py", "tests/integration/test_older_pyspark.py"),
-)
+SMOKE = (("tests/unit/protocol", "tests/integration/test_smoke.py", "tests/integration/test_older_pyspark.py"),)
 """What PySpark, PyArrow, NumPy and Python are most needed for."""
 PYTHON = (
     ("--ignore=tests/unit/test_mutants.py", "tests/unit"),
@@ -126,7 +123,8 @@ def play(cell: Cell, quick: bool) -> dict[str, Any]:
         results = ROOT / "build" / "matrix" / f"{cell.name}-{number}.json"
         results.unlink(missing_ok=True)
         command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--quiet", "--without-long", "--tb=short"]
-        command += ["-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--results", str(results), *words]
+        command += ["-n", str(min(4, os.cpu_count() or 4)), "--dist", "loadgroup", "--no-loadscope-reorder"]
+        command += ["--results", str(results), *words]
         status = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}).returncode
         if status not in (0, 1):  # of pytest: it could not run, or not all of them
             raise SystemExit(f"{cell.name}: pytest ended with status {status}")

@@ -26,6 +26,9 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.smoke
 
+SPARK_STARTS = 300.0
+"""Seconds within which a query ends its first micro-batches: on two idle cores ten, on busy ones more than sixty."""
+
 
 @pytest.mark.long("spark_nats/sparkapi.py")
 def test_a_batch_is_written_and_read_back(spark: SparkSession, nats_server: Server, unique: str) -> None:
@@ -82,10 +85,10 @@ def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also
         return query
 
     with running(start()) as query:
-        wait_until(lambda: sum(row_counts(query)) == 10)
+        wait_until(lambda: sum(row_counts(query)) == 10, timeout=SPARK_STARTS)
         assert row_counts(query) == [4, 4, 2]
         nats_py.store(f"{unique}.x", range(11, 14))
-        wait_until(lambda: sum(row_counts(query)) == 13)
+        wait_until(lambda: sum(row_counts(query)) == 13, timeout=SPARK_STARTS)
     assert nats_py.stored_numbers(target) == list(range(1, 14))
 
     # As after a crash between the last row and the end of the micro-batch.
@@ -95,8 +98,8 @@ def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also
     last.unlink()
     nats_py.store(f"{unique}.x", range(14, 20))
     with running(start()) as query:
-        wait_until(lambda: nats_py.held(target) >= 19)
-        wait_until(lambda: sum(row_counts(query)) >= 9)
+        wait_until(lambda: nats_py.held(target) >= 19, timeout=SPARK_STARTS)
+        wait_until(lambda: sum(row_counts(query)) >= 9, timeout=SPARK_STARTS)
     assert nats_py.stored_numbers(target) == list(range(1, 20))
 
 

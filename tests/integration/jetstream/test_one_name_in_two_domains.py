@@ -148,7 +148,8 @@ def test_a_stream_of_another_name_that_hears_the_same_changes_nothing(two: Two, 
         publisher.wait_for_rows()
         assert publisher.stored == 200
         publisher.close()
-    assert (two.at_hub.held("ORDERS"), two.at_leaf.held("EDGE")) == (400, 200)
+    assert two.at_hub.held("ORDERS") == 400
+    wait_until(lambda: two.at_leaf.held("EDGE") == 200)  # nobody has waited for its acknowledgements
 
 
 def test_a_replayed_micro_batch_is_stored_once_in_the_hub_whatever_the_leaf_knows(two: Two) -> None:

@@ -206,6 +206,8 @@ def _base(version: str) -> Path:
 def _uv(*words: str, **environment: str) -> None:
     uv = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
     clean = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    # Compiled, since Spark waits only some seconds for a Python worker that has all to import.
+    environment = {"UV_COMPILE_BYTECODE": "1", **environment}
     subprocess.run([uv, *words], cwd=ROOT, env={**clean, **environment}, check=True)
 
 

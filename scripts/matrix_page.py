@@ -31,9 +31,10 @@ FAILS: dict[tuple[str, str], str] = {
     **dict.fromkeys(
         (
             (cell, "test_a_stream_is_copied_exactly_once_in_micro_batches")
-            for cell in ("oldest", "pyarrow-18", "pyspark-4.0")
+            for cell in ("oldest", "pyarrow-18", "pyspark-4.0", "pyarrow-26")
         ),
-        "Spark ended too few micro-batches within a minute, on a machine at ten times its load; not played again yet",
+        "the query ended, since its Python worker took longer to start than Spark waits, on a busy machine where "
+        "nothing was compiled yet: so seen in pyarrow-26, where it passed next, and taken for the others' cause",
     ),
 }
 """Why tests fail, by the cell and a part of the test's name."""

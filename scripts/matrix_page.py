@@ -69,7 +69,7 @@ the version lacks. Where *part* is *all*, the cell ran what `make test` runs and
 server, the tests without Spark; for a PySpark, those with Spark; for PyArrow, NumPy, pandas and Python, also the tests
 of the decoder and the encoder. A *short* cell of a server ran the tests of these features and some of each kind of
 query. Any other short cell ran the most important tests, and those of the decoder and the encoder. CI runs a short cell
-for each change, in turn.
+of a server for each change, in turn.
 
 """
 _FAILED = """

@@ -44,7 +44,7 @@ class Together(RowWriter):
         self._parts: list[pa.RecordBatch] = []
         self._rows = self._size = 0
 
-    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
+    def check(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
         """Keep rows until the last one is there."""
         self._rows += batch.num_rows
         if self._rows > MAX_ROWS:

@@ -69,7 +69,7 @@ def write_partition(
             _write_to_each(targets, options, batches)
         else:
             for batch in batches:
-                targets[0].write(batch)
+                targets[0].send(targets[0].check(batch))
         counts = [target.finish() for target in targets]
         return sum_of([target.check_and_report(each) for target, each in zip(targets, counts, strict=True)])
 
@@ -99,13 +99,17 @@ def _write_to_each(targets: Sequence[_Target], options: WriteOptions, batches: I
         try:
             if len(unheard := np.flatnonzero(places < 0)):
                 targets[0].refuse(batch, unheard, router.rule, written)
-            for number, target in enumerate(targets):
-                rows = np.flatnonzero(places == number)
-                target.write(batch.take(integers(rows)), written, rows)
+            of_each = [np.flatnonzero(places == number) for number in range(len(targets))]
+            checked = [
+                target.check(batch.take(integers(picked)), written, picked)
+                for target, picked in zip(targets, of_each, strict=True)
+            ]
         except InvalidRowError:
             for target in targets:
                 target.wait_for_rows()  # the error reports them as sent, so they must be safe
             raise
+        for target, rows in zip(targets, checked, strict=True):
+            target.send(rows)
         written += batch.num_rows
 
 
@@ -143,17 +147,21 @@ class _Target:
         """Find the bad rows that earlier attempts have stored, for all targets of the task."""
         self._writer.find_set_aside([each._writer for each in targets])
 
-    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
-        """Write rows; return when they are sent, unless they are stored together at the end.
-
-        If these are only the ``picked`` rows of a batch, the task had ``before`` rows before the batch.
-        """
+    def check(
+        self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
+    ) -> CheckedRows | None:
+        """Check rows, as :meth:`RowWriter.check` does."""
         if not self._is_open:
             self._open(batch)
-        self._writer.write(batch, before, picked)
+        return self._writer.check(batch, before, picked)
+
+    def send(self, rows: CheckedRows | None) -> None:
+        """Send rows that were checked."""
+        if rows is not None:
+            self._writer.send(rows)
 
     def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
-        """Refuse rows of a batch whose subjects break a rule, as in :meth:`write`."""
+        """Refuse rows of a batch whose subjects break a rule, as in :meth:`check`."""
         if not self._is_open:
             self._open(batch)
         self._writer.refuse(batch, rows, rule, before)
@@ -279,13 +287,16 @@ class RowWriter:
             self._publisher = publisher = self._stream_publisher(stream)
             self._ask_with_retries = publisher.ask_with_retries
 
-    def write(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
-        """Send rows, unless an earlier attempt has stored them or a later attempt at the task has begun.
+    def check(
+        self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
+    ) -> CheckedRows | None:
+        """Return the rows that are to be sent: those that an earlier attempt has not stored; None if all wait.
 
         If they are only the ``picked`` rows of a batch, the task had ``before`` rows before the batch.
 
         Raises:
             InvalidRowError: a row cannot be sent.
+            PublishError: a later attempt at the task has begun.
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
         publisher, fence = self._publisher, self._deduplication.fence
@@ -299,10 +310,19 @@ class RowWriter:
             except InvalidRowError:
                 publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
                 raise
+            self._rows += batch.num_rows
+            return rows
+
+    def send(self, rows: CheckedRows) -> None:
+        """Send rows; return when the last of them is sent, not yet acknowledged.
+
+        Raises:
+            NatsError: the server did not accept a row; the message tells which rows are safe.
+        """
+        with self._errors_about_rows():
             self._size += int(rows.sizes.sum())
             for part in rows.split_conditional():
-                publisher.publish(*part[:5], conditional=part.conditional is not None)
-            self._rows += batch.num_rows
+                self._publisher.publish(*part[:5], conditional=part.conditional is not None)
 
     def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
         """Refuse rows of a batch whose subjects break a rule; the task had ``before`` rows before the batch.

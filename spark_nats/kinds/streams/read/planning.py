@@ -169,6 +169,20 @@ def spread(
     ]
 
 
+def in_turns(partitions: Sequence[StreamRange | SeveralRanges]) -> list[StreamRange | SeveralRanges]:
+    """Return partitions so that those of different streams alternate: tasks begin in this order.
+
+    A server has a loop for each stream, so that tasks of one stream wait for each other.
+    """
+    turns: Counter[str] = Counter()
+    ranks = []
+    for each in partitions:
+        stream = each.stream if isinstance(each, StreamRange) else ""
+        ranks.append(turns[stream])
+        turns[stream] += 1
+    return [partitions[place] for place in sorted(range(len(ranks)), key=ranks.__getitem__)]
+
+
 def _may_be_dealt(part: StreamRange) -> bool:
     return part.size >= MIN_SPREAD and part.way in (ReadMethod.CONSUMER, ReadMethod.HEADERS)
 

@@ -177,7 +177,7 @@ class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRa
         with suggesting_names(js, self._options.streams):
             ranges = bounds.plan_batch_and_report_losses(Look(js, self._options, memory))
         if limit is None or not ranges:
-            partitions = self._cut_and_pack(ranges, memory)
+            partitions = planning.in_turns(self._cut_and_pack(ranges, memory))
             _log_plan("batch", ranges, len(partitions))
             return partitions
         return [SeveralRanges(tuple(self._choose_read_methods(ranges, memory, limit)), limit)]

@@ -18,6 +18,7 @@ from spark_nats.kinds.streams.read.planning import (
     SeveralRanges,
     StreamRange,
     cut,
+    in_turns,
     packed,
     with_gets_for_small,
 )
@@ -89,6 +90,13 @@ def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, min_ne
 def test_the_larger_stream_gets_the_more_partitions():
     parts = cut(ranges(900, 100), 10, 10_000)
     assert [sum(part.stream == name for part in parts) for name in ("S0", "S1")] == [9, 1]
+
+
+def test_tasks_begin_with_a_partition_of_each_stream():
+    parts = cut(ranges(300, 100, 200), 1, 100)
+    turns = in_turns([*parts, SeveralRanges(tuple(ranges(1, 2)))])
+    assert [getattr(part, "stream", "") for part in turns] == ["S0", "S1", "S2", "", "S0", "S2", "S0"]
+    assert [part for part in turns if getattr(part, "stream", "") == "S0"] == parts[:3]
 
 
 def test_an_empty_range_has_no_partition():

@@ -26,10 +26,9 @@ STREAM = (
     "with `table`: only these streams"
 )
 STREAM_PATTERN = (
-    "regular expression: every stream whose whole name matches is read, also one that is created while the query runs, "
-    "or written to, as with several in `stream`; "
-    "names that begin with `KV_`, `OBJ_` or `$MQTT_` match only an expression that has `KV_`, `OBJ_` or `MQTT_` in it; "
-    "with `table`: only these streams"
+    "regular expression for whole names: each stream that matches is read, also one that is created while the query "
+    "runs; writing: each row goes to the one of them that listens on its subject; names that begin with `KV_`, `OBJ_` "
+    "or `$MQTT_` match only an expression that has `KV_`, `OBJ_` or `MQTT_` in it; with `table`: only these streams"
 )
 SUBJECT = (
     "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the subject "

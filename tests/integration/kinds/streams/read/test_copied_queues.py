@@ -236,7 +236,8 @@ def test_consumers_are_listed_only_where_there_is_another_one_and_in_no_round_tr
             nats_py.store(f"{unique}.a", range(5))
             assert numbers_of(query.rows(5)) == list(range(5))
             assert nats_py.held(unique) == 0
-            operations = [each.subject.split(".")[3] for each in asked.messages]
+            # Streams of other tests that copy something ask for consumers too, whenever they like.
+            operations = [each.subject.split(".")[3] for each in asked.messages if unique in each.subject]
             assert operations == (["INFO"] if alone else ["INFO", "LIST"])
             add_consumer(nats_py, unique, "worker", filter_subject=f"{unique}.b")
 

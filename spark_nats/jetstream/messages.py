@@ -7,19 +7,29 @@ What can be asked is a :class:`Question`, such as :class:`MessageAt`. :func:`ask
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, or_raise
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode, message_get_body
 from spark_nats.protocol.documents import base64_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
 
 MOMENT = 0.25
 """Seconds in which a leader that was paused hears that there is another one."""
+
+
+def may_be_former_leader(js: JetStream, info: StreamInfo | None = None) -> bool:
+    """Tell whether what a stream's leader lacks counts only once it has said so again, a :data:`MOMENT` later.
+
+    A leader that was paused does not know what another one has stored since. Its own state, as it was just before,
+    tells whether it has heard from all others; without one, any leader in a cluster may have been paused.
+    """
+    return bool(js.connection.info.cluster) if info is None else not info.undisputed
 
 
 class StoredMessage(NamedTuple):
@@ -141,17 +151,18 @@ class FirstSince(Question[int]):
     end: int
 
 
-def answers_to(js: JetStream, questions: Questions, disputed: Collection[str] = ()) -> dict[Question[Any], Any]:
+def answers_to(js: JetStream, questions: Questions, infos: Mapping[str, StreamInfo] = {}) -> dict[Question[Any], Any]:
     """Return the answers to questions; those that are one request each share a round trip.
 
-    A leader that was paused may not know a message. So of the streams in ``disputed``, a message is believed to be
-    missing, or to be the last one, only when that is said again a moment later.
+    Of the streams in ``infos`` whose leader :func:`may_be_former_leader`, a message is believed to be missing, or to be
+    the last one, only when that is said again a moment later.
 
     Raises:
         NatsError: a request failed.
     """
     asked = [each for each in questions if isinstance(each, Asked)]
     found: dict[Question[Any], Any] = dict(zip(asked, ask(js, asked), strict=True))
+    disputed = {name for name, info in infos.items() if may_be_former_leader(js, info)}
     places = [each for each in asked if isinstance(each, MessageAt) and each.stream in disputed]
     doubted = [each for each in places if each.sequence is None or found[each] is None]
     for place, again in zip(doubted, ask(js, doubted, wait_first=MOMENT), strict=True):
@@ -239,8 +250,7 @@ def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end:
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
-    is_doubtful = bool(js.connection.info.cluster)
-    found = find_first(js, stream, start, end, lambda message: message.time >= time, is_doubtful)
+    found = find_first(js, stream, start, end, lambda message: message.time >= time, may_be_former_leader(js))
     return end if found is None else found.sequence
 
 

@@ -100,7 +100,11 @@ def wait_until_all_believed(
     """
     found: dict[str, StreamInfo | NatsError] = dict(answered)
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
-    doubted = [StateOf(name) for name, info in answered.items() if beyond or (twice and not info.undisputed)]
+    doubted = [
+        StateOf(name)
+        for name, info in answered.items()
+        if beyond or (twice and messages.may_be_former_leader(js, info))
+    ]
     later = CONFIRMATION if beyond else messages.MOMENT
     for question, again in zip(doubted, messages.try_asking(js, doubted, later), strict=True):
         first = answered[question.stream]

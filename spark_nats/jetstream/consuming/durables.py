@@ -35,7 +35,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.listing import Listed, all_consumers
-from spark_nats.jetstream.messages import sequence_from
+from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
@@ -145,8 +145,7 @@ class DurableHandle:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
-            is_doubtful = bool(js.connection.info.cluster)
-            left = sequence_from(js, self._stream, 1, self._filters or (">",), is_doubtful)
+            left = sequence_from(js, self._stream, 1, self._filters or (">",), may_be_former_leader(js))
             if left is not None and left < start:
                 what, stream = self._description, self._stream
                 said = conditions.LEFT_BEFORE_CHECKPOINT(stream=stream, start=start, sequence=left, what=what)
@@ -408,8 +407,8 @@ def find_first_needed(
     for each in other_overlapping(listed, name, filters):
         after, first = _after_acknowledged(each, info.name), info.first_sequence
         if after < end:
-            wanted = _filters(each)
-            needed = sequence_from(js, info.name, max(after, first), wanted, not info.undisputed) if after else first
+            wanted, doubt = _filters(each), may_be_former_leader(js, info)
+            needed = sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
             if needed is not None and needed < end:
                 found.append(Needed(needed, each.name, describe_consumer(each)))
     return min(found, default=None)

@@ -23,7 +23,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.consuming.placing import is_made_again
 from spark_nats.jetstream.judgement import Judgement, judge_by_message
-from spark_nats.jetstream.messages import sequence_from
+from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
@@ -212,11 +212,11 @@ class RangeReader:
         the reader believes that there is none only when the leader repeats it a moment later.
         """
         if not cursor.at_end:
-            disputed = False
-            if js.connection.info.cluster:
+            is_doubtful = may_be_former_leader(js)
+            if is_doubtful:
                 info, cursor = self._refresh_and_cut(js, cursor)
-                disputed = not info.undisputed
-            following = self._find_next(js, cursor, cursor.end, is_doubtful=disputed)
+                is_doubtful = may_be_former_leader(js, info)
+            following = self._find_next(js, cursor, cursor.end, is_doubtful=is_doubtful)
             # After the search, so that it includes what was removed since.
             info, cursor = self._refresh_and_cut(js, cursor)
             to = resume_sequence(cursor, following, info, bool(self._range.filters))

@@ -39,7 +39,7 @@ from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import sequence_from
+from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
@@ -299,7 +299,7 @@ class BucketReader:
 
         Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
         """
-        filters, is_doubtful = self._phase.filters or (">",), not self._request_state(js).undisputed
+        filters, is_doubtful = self._phase.filters or (">",), may_be_former_leader(js, self._request_state(js))
         found = sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 

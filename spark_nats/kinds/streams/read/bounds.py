@@ -14,7 +14,7 @@ from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import find_consumer
 from spark_nats.jetstream.judgement import Judgement, stored_none_since
 from spark_nats.jetstream.listing import subjects_read
-from spark_nats.jetstream.messages import message_from, sequence_from
+from spark_nats.jetstream.messages import may_be_former_leader, message_from, sequence_from
 from spark_nats.jetstream.positions import Position, end_of, latest_time_or_none
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import end_at, first_at
@@ -218,7 +218,8 @@ def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, rea
     )
     if not others or sequence <= info.first_sequence:
         return ()
-    found = sequence_from(look.js, info.name, info.first_sequence, others, not info.undisputed)
+    is_doubtful = may_be_former_leader(look.js, info)
+    found = sequence_from(look.js, info.name, info.first_sequence, others, is_doubtful)
     return others if found is not None and found < sequence else ()
 
 

@@ -278,8 +278,7 @@ class Look:
             NatsError: a request failed.
         """
         infos, begins = facts.infos, facts.begins
-        disputed = [name for name, info in infos.items() if not info.undisputed]
-        found = answers_to(self.js, questions, disputed)
+        found = answers_to(self.js, questions, infos)
         for each in questions:
             match each:
                 case RestAfter(name):

@@ -152,6 +152,8 @@ class _Target:
     ) -> CheckedRows | None:
         """Check rows, as :meth:`RowWriter.check` does."""
         if not self._is_open:
+            if not batch.num_rows:
+                return None  # the first rows tell whether to go to the stream's leader
             self._open(batch)
         return self._writer.check(batch, before, picked)
 

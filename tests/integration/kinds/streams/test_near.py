@@ -146,6 +146,22 @@ def test_a_writer_of_many_rows_is_connected_to_the_leader_of_its_stream(
     assert client.held(unique) == 2 * ROWS
 
 
+def test_each_of_several_streams_is_written_at_its_leader_whenever_its_first_rows_come(
+    cluster: Cluster, client: NatsPy, unique: str
+) -> None:
+    leaders = {f"{unique}_0": "n0", f"{unique}_1": "n1"}
+    for name, leader in leaders.items():
+        client.create_in_cluster(name, num_replicas=3)
+        client.hand_over(name, leader)
+    # The first batch has rows for one of the streams only, and so has the second one.
+    batches = [pa.table({"subject": [f"{name}.a"] * ROWS, "payload": [b""] * ROWS}) for name in leaders]
+    write(cluster.urls, pa.concat_tables(batches), stream=",".join(leaders), connectionName=unique)
+    assert [client.held(name) for name in leaders] == [ROWS, ROWS]
+    sent = {each: published(cluster, each, unique) for each in sorted(NAMES)}
+    assert sent["n0"] >= ROWS <= sent["n1"]
+    assert sent["n2"] < ROWS
+
+
 def test_a_writer_of_few_rows_stays_where_it_is(cluster: Cluster, client: NatsPy, unique: str) -> None:
     client.create_in_cluster(unique, num_replicas=3)
     few = task.MANY_ROWS - 1

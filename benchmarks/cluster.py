@@ -133,7 +133,7 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
 
         def publish() -> None:
             publisher.publish(pa.array(["many.now"]), pa.array([str(time.time_ns()).encode()]))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
         progress(f"{table.title}: start")
         publish()  # so that each query has a micro-batch to begin with

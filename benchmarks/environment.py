@@ -27,8 +27,8 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Retries
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.queries import parse_write_options
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.protocol.api import Api
@@ -98,7 +98,9 @@ def lease_of(connection: Connection) -> Lease:
 def publisher_to(connection: Connection, stream: str) -> Publisher:
     """Publish to a stream with as many rows in flight as a query has, and with patience."""
     options = parse_write_options({"stream": stream, "ackTimeout": "60s"}, streaming=False)
-    return Publisher(connection, stream_info(JetStream(connection), stream), options.max_in_flight, options.ack_timeout)
+    return Publisher(
+        connection, ask_stream_info(JetStream(connection), stream), options.max_in_flight, options.ack_timeout
+    )
 
 
 class Server:
@@ -149,7 +151,9 @@ class Server:
         """
         name = f"BENCH_{secrets.token_hex(4).upper()}"
         with connect(self.url) as connection:
-            create_stream(JetStream(connection), {"name": name, "subjects": [subjects], "storage": "file", **config})
+            create_stream_if_missing(
+                JetStream(connection), {"name": name, "subjects": [subjects], "storage": "file", **config}
+            )
         try:
             yield name
         finally:
@@ -159,7 +163,7 @@ class Server:
     def check(self, stream: str, messages: int) -> None:
         """Make sure that a stream holds what was published."""
         with connect(self.url) as connection:
-            found = stream_info(JetStream(connection), stream).messages
+            found = ask_stream_info(JetStream(connection), stream).messages
         if found != messages:
             raise AssertionError(f"stream {stream} holds {found} messages instead of {messages}")
 
@@ -172,7 +176,7 @@ class Server:
             for start in range(0, count, block):
                 rows = slice(0, min(block, count - start))
                 publisher.publish(subjects[rows], payloads[rows])
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
 
 class CpuMeter:

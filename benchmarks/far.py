@@ -139,7 +139,7 @@ def _from_stream_to_stream(settings: Settings, server: Server, distance: Distanc
 
         def one_more() -> None:
             publisher.publish(pa.array(["from.message"]), pa.array([b"x" * _SIZE]))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
         options = {**here, "stream": source, "startingOffsets": "earliest"}
         frame = session.spark.readStream.format("nats").options(**options).load()

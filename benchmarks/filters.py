@@ -15,7 +15,7 @@ from benchmarks.measure import Comparison, Contender, Grid, Sample, compare, pro
 from benchmarks.settings import Settings
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral
-from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.messages import ask_last_sequence
 from spark_nats.kinds.queries import parse_read_options
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -54,7 +54,7 @@ def _fill(server: Server, stream: str, prefix: str, count: int, share: int) -> N
     with connect(server.url) as connection:
         publisher = publisher_to(connection, stream)
         publisher.publish(subjects, payloads)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
 
 
 def _share(settings: Settings, server: Server, share: int) -> Comparison:
@@ -97,11 +97,11 @@ def _many(server: Server) -> Grid:
             js = JetStream(connection)
             publisher = publisher_to(connection, stream)
             publisher.publish(subjects.cast(pa.string()), pa.repeat(b"x" * _SIZE, len(subjects)))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             with timed(time.process_time) as options:
                 parse_read_options({"stream": stream, "subject": ",".join(filters)}, streaming=True)
             with timed(time.process_time) as look, timed(partial(cpu_seconds, [server.pid])) as looked:
-                last_sequence(js, stream, filters)
+                ask_last_sequence(js, stream, filters)
             with timed(partial(cpu_seconds, [server.pid])) as created:
                 create_ephemeral(js, stream, 1, tuple(filters))
             with timed(partial(cpu_seconds, [server.pid])) as searched:

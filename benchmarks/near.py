@@ -21,8 +21,8 @@ from benchmarks.measure import Comparison, Contender, LeftOut, Sample, Table, co
 from benchmarks.settings import Settings
 from spark_nats import NatsDataSource
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, delete_consumer_without_waiting
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.headers import EXPECTED_STREAM, MSG_ID, encode_block
 from tests.nats_py import NatsPy
 from tests.servers import Cluster
@@ -80,13 +80,13 @@ def _send(cluster: Cluster, stream: str, wire: Callable[[int], bytes], count: in
     """Send encoded messages without waiting for acknowledgements, until the stream has ``count`` of them."""
     with connect(cluster.urls) as connection:
         js = JetStream(connection)
-        leader = stream_info(js, stream).leader
+        leader = ask_stream_info(js, stream).leader
         url = next(each.url for each in cluster.servers if (each is cluster.of(leader)) == to_leader)
         for part, sent in enumerate(range(_BATCH, count + 1, _BATCH)):
             raw.send_all(url, wire(part), 1)
-            while stream_info(js, stream).messages < sent - _BATCH:  # its queue takes no more than some at once
+            while ask_stream_info(js, stream).messages < sent - _BATCH:  # its queue takes no more than some at once
                 time.sleep(0.005)
-        while stream_info(js, stream).messages < count:
+        while ask_stream_info(js, stream).messages < count:
             time.sleep(0.005)
 
 
@@ -122,7 +122,7 @@ def drain(urls: str, stream: str, count: int, at_hand: bool) -> None:
     with connect(urls) as connection:
         js = JetStream(connection)
         while ((made := create_ephemeral(js, stream, 1)).leader in ("", connection.info.server_name)) != at_hand:
-            send_delete(js, stream, made.name)
+            delete_consumer_without_waiting(js, stream, made.name)
         raw.drain_consumer(connection, str(connection.server), stream, made.name, count)
 
 

@@ -32,7 +32,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import separate_stored_messages
 from spark_nats.protocol.encoder import encode_messages
-from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten_headers, wrap_lines
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -81,7 +81,7 @@ def gotten_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.Reco
 
 def encode(subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None) -> int:
     """Encode messages in parts, as the sink does, and return the bytes. ``headers`` is a map column."""
-    return encode_with_blocks(subjects, payloads, None if headers is None else encode_blocks(flatten(headers)))
+    return encode_with_blocks(subjects, payloads, None if headers is None else encode_blocks(flatten_headers(headers)))
 
 
 def encode_with_blocks(subjects: pa.Array, payloads: pa.Array, blocks: pa.Array | None) -> int:
@@ -171,7 +171,7 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
         publisher = CorePublisher(environment.lease_of(connection))
         for rows in data.slices(len(subjects), batch):
             publisher.publish(subjects[rows], payloads[rows])
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         return time.perf_counter() - began
 
 
@@ -190,7 +190,7 @@ def publish_stream(
                 given = ids.generate_and_count(subjects[rows], lines, payloads[rows])
                 headers = wrap_lines(lines, [(MSG_ID, given)])
             publisher.publish(subjects[rows], payloads[rows], headers, None, given)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         return time.perf_counter() - began
 
 

@@ -24,7 +24,7 @@ from benchmarks.spark import named, percentile
 from benchmarks.trivial import Trivial
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 
 _COUNTS = (1, 10, 30, 100)
 _QUICK_COUNTS = (1, 10)
@@ -134,7 +134,9 @@ class _Queries:
     def _prepare(self) -> None:
         with connect(self._server.url) as connection:
             for name in self._names:
-                create_stream(JetStream(connection), {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+                create_stream_if_missing(
+                    JetStream(connection), {"name": name, "subjects": [f"{name}.>"], "storage": "memory"}
+                )
         for i, _ in enumerate(self._names):
             self.publish(i)
 

@@ -19,7 +19,7 @@ from spark_nats.client import Connection
 from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, delete_consumer_without_waiting
 from spark_nats.jetstream.reading.pulls import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.protocol.api import API_PREFIX, Api
@@ -132,7 +132,7 @@ def drain_consumer(ours: Connection, url: str, stream: str, consumer: str, count
             given_up += _given_up(window, len(tail))
             tail = window[-_TAIL:]
         ended = time.monotonic()
-        send_delete(JetStream(ours), stream, consumer)
+        delete_consumer_without_waiting(JetStream(ours), stream, consumer)
     return ended
 
 

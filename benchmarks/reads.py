@@ -138,7 +138,7 @@ def _idle(settings: Settings, server: Server, session: Session) -> Facts:
 
             def one_more() -> None:
                 publisher.publish(*data.columns(1, _SIZE, "one."))  # noqa: B023 - called here only
-                publisher.wait_for_rows()  # noqa: B023
+                publisher.wait_for_sent_rows()  # noqa: B023
 
             frame = (
                 session.spark.readStream.format("bench_nats")

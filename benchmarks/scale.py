@@ -20,7 +20,7 @@ from benchmarks.settings import Settings
 from benchmarks.spark import message_frame, named, noop
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import Api
 from tests.nats_py import NatsPy
 from tests.servers import Cluster
@@ -148,6 +148,6 @@ def _purge(server: Server, streams: list[str]) -> None:
 
 def _check(server: Server, streams: list[str], count: int) -> None:
     with connect(server.url) as connection:
-        found = sum(stream_info(JetStream(connection), each).messages for each in streams)
+        found = sum(ask_stream_info(JetStream(connection), each).messages for each in streams)
     if found != count:
         raise AssertionError(f"the streams hold {found} messages instead of {count}")

@@ -22,7 +22,7 @@ from benchmarks.spark import finish
 from spark_nats.client.options import RetryOptions
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.options import connection_options, options_of_urls
@@ -70,7 +70,7 @@ def _fill(server: Server, stream: str, count: int, size: int) -> None:
         publisher = publisher_to(connection, stream)
         for start in range(0, count, block):
             publisher.publish(*_columns(min(block, count - start), size))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
 
 
 def _reading(settings: Settings, server: Server) -> Facts:
@@ -82,7 +82,7 @@ def _reading(settings: Settings, server: Server) -> Facts:
         with server.stream("size.>") as stream:
             _fill(server, stream, count, size)
             with connect(server.url) as connection:
-                stored = stream_info(JetStream(connection), stream).bytes
+                stored = ask_stream_info(JetStream(connection), stream).bytes
             before = cpu_seconds([server.pid])
             cost = _cost(paths.read_stream, server.url, stream, 1, count + 1)
             taken = cpu_seconds([server.pid]) - before
@@ -233,7 +233,7 @@ def _query(settings: Settings, server: Server, session: Session) -> Facts:
             finish(moved, "nats", checkpoint, {**server.options, "stream": target})
         server.check(target, count)
         with connect(server.url) as connection:
-            state = stream_info(JetStream(connection), stream_of("SPARK_NATS"))
+            state = ask_stream_info(JetStream(connection), stream_of("SPARK_NATS"))
     facts.add("connections at the most", watch.most["connections"], "")
     facts.add("consumers at the most", watch.most["consumers"], "")
     facts.add("memory of the largest Python process", watch.most["largest"], "MB")

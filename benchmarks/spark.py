@@ -244,7 +244,7 @@ def _latency(settings: Settings, server: Server, session: Session) -> Facts:
                 publisher.publish(pa.repeat("late.now", due), pa.repeat(payload, due))
                 published += due
             time.sleep(0.01)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         deadline = time.monotonic() + 60
         while len(seen) < published and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -269,7 +269,7 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
 
         def one_more() -> None:
             publisher.publish(pa.array(["one.message"]), pa.array([b"x" * _SIZE]))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
         frame = (
             session.spark.readStream.format("bench_nats")

@@ -148,7 +148,7 @@ def _work(url: str) -> None:
     from benchmarks import data, paths
     from benchmarks.environment import Server, connect
     from spark_nats.jetstream import JetStream
-    from spark_nats.jetstream.creating import create_stream
+    from spark_nats.jetstream.creating import create_stream_if_missing
     from spark_nats.kinds import queries as parsing
     from spark_nats.kinds.streams.write.partitions import write_partition
     from spark_nats.kinds.streams.write.tasks import WriteTask
@@ -156,7 +156,7 @@ def _work(url: str) -> None:
     server, own = Server(url, None), f"TURNS_{os.getpid()}"
     with connect(url) as connection:
         notes = {"name": f"KV_{own}", "subjects": [f"$KV.{own}.>"], "max_msgs_per_subject": 1}
-        create_stream(JetStream(connection), notes)
+        create_stream_if_missing(JetStream(connection), notes)
     rows = dict(zip(("subject", "payload"), data.columns(_WRITTEN, _PAYLOAD, "turns."), strict=True))
     table = pa.RecordBatch.from_pydict(rows)
     queries = iter(range(1 << 30))

@@ -19,7 +19,7 @@ from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, CORE_ACTIVITIES, 
 from spark_nats.commands.console import Console, print_json
 from spark_nats.conditions.others import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.kinds.queries import documented_options, options_by_section, parse
+from spark_nats.kinds.queries import documented_options, options_by_section, parse_options
 from spark_nats.options.option import Option
 from spark_nats.options.settings import CONNECTION
 from spark_nats.version import __version__
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: the arguments cannot be parsed (status 2), or ask for help or the version.
     """
     _make_output_safe()
-    parsed = _parser().parse_args(arguments)
+    parsed = _make_parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -87,11 +87,11 @@ _ACTIVITIES: dict[str, tuple[str, tuple[str, ...]]] = {  # by the option that na
 }
 
 
-def _check(parsed: argparse.Namespace) -> int:
+def _run_check(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.check import check
     from spark_nats.commands.report import show
 
-    settings = parse(_options_in(parsed))
+    settings = parse_options(_options_in(parsed))
     given = settings.given
     required = set(parsed.require)
     if required and not _ACTIVITIES.keys() & set(given):
@@ -114,7 +114,7 @@ def _check(parsed: argparse.Namespace) -> int:
 def _lag(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.lag import prometheus_text, show, wait_and_ask_lag
 
-    found = wait_and_ask_lag(parsed.checkpoint, parse(_options_in(parsed)))
+    found = wait_and_ask_lag(parsed.checkpoint, parse_options(_options_in(parsed)))
     if parsed.json:
         print_json(asdict(found.lag))
     elif parsed.prometheus:
@@ -187,7 +187,7 @@ class _Parser(argparse.ArgumentParser):
         return f"; did you mean {' or '.join(names[known] for known in likely)}?" if likely else ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     known = {name: each.option for name, each in documented_options().items()}
     parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
@@ -217,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"end with status 1 unless this is possible, comma-separated: {', '.join(ACTIVITIES)}",
     )
     _add_json(check)
-    check.set_defaults(run=_check)
+    check.set_defaults(run=_run_check)
 
     lag = commands.add_parser(
         "lag",

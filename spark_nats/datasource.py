@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spark_nats import sparkapi
 from spark_nats.conditions.queries import OVERWRITE_IMPOSSIBLE
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import check_and_choose_operation, check_any_option_set, kind_of, parse
+from spark_nats.kinds.queries import check_and_choose_operation, check_any_option_set, kind_of, parse_options
 from spark_nats.kinds.streams.read.schema import check_schema
 from spark_nats.options.hints import errors_for_spark
 
@@ -41,7 +41,7 @@ class NatsDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         # Parsed here, so that load() and start() fail before any action, and the driver reads the options' files.
-        self._settings = parse(options)
+        self._settings = parse_options(options)
 
     @classmethod
     def name(cls) -> str:

@@ -198,7 +198,7 @@ class DataLossError(NatsError):
     """Messages to read, or the content of an object, are lost; or it is unknown what was stored before."""
 
 
-def or_raise(answer: Answer | NatsError) -> Answer:
+def answer_or_raise(answer: Answer | NatsError) -> Answer:
     """Return an answer; raise it if it is an error."""
     if isinstance(answer, NatsError):
         raise answer

@@ -18,17 +18,21 @@ from spark_nats.client.pool import borrow
 from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemeral, delivers_all, send_delete
-from spark_nats.jetstream.judgement import Judgement, stored_none_since
-from spark_nats.jetstream.messages import last_sequence, message_from
+from spark_nats.jetstream.consuming.consumers import (
+    create_ephemeral,
+    delete_consumer_without_waiting,
+    delivers_all_matches,
+)
+from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
+from spark_nats.jetstream.messages import ask_last_sequence, ask_message_from
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import ask_and_judge, find_first_new, stream_info
-from spark_nats.kinds.queries import parse
+from spark_nats.jetstream.views import ask_and_judge, ask_stream_info, find_first_new
+from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
 from spark_nats.options.hints import errors_for_spark
-from spark_nats.options.option import value_of
+from spark_nats.options.option import read_option_value
 from spark_nats.options.settings import Settings
 from spark_nats.options.short_forms import is_short
 from spark_nats.options.values import read_filters
@@ -114,7 +118,7 @@ class QueryLag:
         return sum(stream.behind for stream in self.streams)
 
     def __str__(self) -> str:
-        streams = "; ".join(_sentence(each, self.at) for each in self.streams) or "there is no stream to read yet"
+        streams = "; ".join(_describe_lag(each, self.at) for each in self.streams) or "there is no stream to read yet"
         return f"query {self.query}, micro-batch {self.batch}: {streams}"
 
 
@@ -145,9 +149,9 @@ def lag_of_progress(
     last = documents[-1]
     if all(parse_offset(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
-    samples = [sample for document in documents if (sample := sample_of(document)).streams or document is last]
-    settings = None if options is None else parse(options)
-    return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), samples, settings)
+    samples = [sample for document in documents if (sample := parse_sample(document)).streams or document is last]
+    settings = None if options is None else parse_options(options)
+    return compute_or_ask_lag(str(last.get("name") or last["id"]), int(last["batchId"]), samples, settings)
 
 
 # Arithmetic
@@ -170,7 +174,7 @@ class LagSample(NamedTuple):
     streams: Mapping[Key, StreamSample]
 
 
-def sample_of(document: Mapping[str, Any]) -> LagSample:
+def parse_sample(document: Mapping[str, Any]) -> LagSample:
     """Return the sample in one progress document, without the sources that are not NATS streams."""
     began = datetime.fromisoformat(document["timestamp"]).timestamp()
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
@@ -218,7 +222,7 @@ def first_sequence_of(entry: OffsetEntry, before: OffsetEntry | None) -> int:
     return entry.first if entry.since is None else entry.since
 
 
-def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options: Settings | None) -> QueryLag:
+def compute_or_ask_lag(query: str, batch: int, samples: Sequence[LagSample], options: Settings | None) -> QueryLag:
     """Return the lag of a query.
 
     Args:
@@ -233,7 +237,7 @@ def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options
     last = samples[-1]
     least = options.given.get("minOffsetsPerTrigger") if options else None
     keys = sorted(last.streams, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
-    streams = tuple(_lag(key, samples, least) for key in keys)
+    streams = tuple(_compute_stream_lag(key, samples, least) for key in keys)
     at = last.ended
     if options is not None:
         streams = tuple(_ask_present_lags(options, last, streams))
@@ -241,7 +245,7 @@ def lag_of_samples(query: str, batch: int, samples: Sequence[LagSample], options
     return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
-def _lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag:
+def _compute_stream_lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag:
     """Return the lag behind a stream; the query waits for ``least`` new sequences, unless its progress says more."""
     busy = [(sample, sample.streams[key]) for sample in _latest_busy_samples(key, samples)]
     (first, begin), (last, now) = busy[0], busy[-1]
@@ -255,7 +259,7 @@ def _lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag
         arriving = max(0.0, (end - begin.end) / (last.began - first.began))
     end = reached if end is None else end
     found = StreamLag(key[1], reached, end, 0, rate, arriving, waits_for=waits_for, source=key[0])
-    return _with_end(found, end, end - reached)
+    return _with_end_and_catch_up(found, end, end - reached)
 
 
 def _latest_busy_samples(key: Key, samples: Sequence[LagSample]) -> list[LagSample]:
@@ -272,7 +276,7 @@ def _latest_busy_samples(key: Key, samples: Sequence[LagSample]) -> list[LagSamp
     return found
 
 
-def _with_end(lag: StreamLag, end: int, behind: int) -> StreamLag:
+def _with_end_and_catch_up(lag: StreamLag, end: int, behind: int) -> StreamLag:
     """Return a lag with another end of the stream and with the values that depend on the end."""
     unread = end - lag.next  # in sequences, like the rates, even if few of them are messages
     gain = 0.0 if lag.rate is None else lag.rate - (lag.arriving or 0.0)
@@ -286,7 +290,7 @@ def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
     found, seconds = [], (now.at - before.at).total_seconds()
     for one, other in zip(before.streams, now.streams, strict=True):
         grown = replace(other, arriving=max(0, other.end - one.end) / seconds if seconds > 0 else None)
-        found.append(_with_end(grown, other.end, other.behind))
+        found.append(_with_end_and_catch_up(grown, other.end, other.behind))
     return replace(now, streams=tuple(found))
 
 
@@ -296,7 +300,7 @@ def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
 def _ask_present_lags(options: Settings, last: LagSample, streams: Sequence[StreamLag]) -> Iterator[StreamLag]:
     """Ask the server for the present lags, filtered by the options ``subject`` and, for KV buckets, ``keys``."""
     subject = options.given.get("subject")
-    filters = value_of("subject", subject, read_filters) if subject else ()
+    filters = read_option_value("subject", subject, read_filters) if subject else ()
     of_keys = tuple(map(key_filter, options.given.get("keys", ())))
     with errors_for_spark(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
@@ -307,7 +311,7 @@ def _ask_present_lags(options: Settings, last: LagSample, streams: Sequence[Stre
 
 def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
     try:
-        info = stream_info(js, lag.stream)
+        info = ask_stream_info(js, lag.stream)
     except StreamNotFoundError:
         return replace(lag, problem="the stream does not exist any more")
     found = ask_and_judge(js, position, info)
@@ -315,7 +319,7 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
         problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
-    nothing = _with_end(lag, position.next, 0)
+    nothing = _with_end_and_catch_up(lag, position.next, 0)
     if found is Judgement.TRUNCATED:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
@@ -327,16 +331,18 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
     # It is not known whether the query consumes: as for one that peeks, what another retention removes is no loss.
     replaces = bool(bucket_of(lag.stream) or store_of(lag.stream))
     is_normal = removal_is_normal(info.retention, filters, True, replaces)
-    is_expected = is_normal or position.earliest or stored_none_since(position, info)
+    is_expected = is_normal or position.earliest or is_empty_and_unchanged(position, info)
     if position.next < info.first_sequence and not is_expected:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)
-    last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
+    last = (
+        info.last_sequence if not filters or first > info.last_sequence else ask_last_sequence(js, info.name, filters)
+    )
     if last < first:
-        return replace(_with_end(lag, first, 0), problem=problem)
-    oldest = message_from(js, info.name, first, filters or (">",))
+        return replace(_with_end_and_catch_up(lag, first, 0), problem=problem)
+    oldest = ask_message_from(js, info.name, first, filters or (">",))
     behind = _count_unread_or_maximum(js, info, first, last, filters)
-    lag = _with_end(replace(lag, problem=problem), last + 1, behind)
+    lag = _with_end_and_catch_up(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag
 
 
@@ -349,12 +355,12 @@ def _count_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: 
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):
         count = 0
-        for together in [filters] if delivers_all(js, filters) else [(each,) for each in filters]:
+        for together in [filters] if delivers_all_matches(js, filters) else [(each,) for each in filters]:
             try:
                 consumer = create_ephemeral(js, info.name, first, together, patience=0.0)
             except (JetStreamError, PermissionsError):  # too many consumers, or the user may not create one
                 return most
-            send_delete(js, info.name, consumer.name)
+            delete_consumer_without_waiting(js, info.name, consumer.name)
             count += consumer.pending
         return count
     return most
@@ -363,7 +369,7 @@ def _count_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: 
 # Text for log lines
 
 
-def _sentence(lag: StreamLag, at: datetime) -> str:
+def _describe_lag(lag: StreamLag, at: datetime) -> str:
     said = f"{lag.stream} is {lag.behind:,} messages behind"
     if lag.oldest is not None:
         said += f", the oldest of {lag.oldest:%Y-%m-%d %H:%M:%S}Z"

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_nats.conditions.others import LAG_UNKNOWN, QUERY_LAG
 from spark_nats.errors import NatsError
-from spark_nats.kinds.queries import parse
-from spark_nats.lag import MAX_SAMPLES, QueryLag, lag_of_progress, sample_of
+from spark_nats.kinds.queries import parse_options
+from spark_nats.lag import MAX_SAMPLES, QueryLag, lag_of_progress, parse_sample
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class LagListener(StreamingQueryListener):
         self, tell: Callable[[QueryLag], object] | None = None, options: Mapping[str, str] | None = None
     ) -> None:
         if options is not None:
-            parse(options)
+            parse_options(options)
         self._tell = tell or (lambda lag: logger.info(QUERY_LAG(lag=str(lag)).with_code))
         self._options = options
         self._recent: dict[str, deque[dict[str, Any]]] = {}
@@ -48,7 +48,7 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Report the lag of the query, if it reads NATS streams; log a warning when the lag is unknown."""
         document = json.loads(event.progress.json)
-        if not sample_of(document).streams:
+        if not parse_sample(document).streams:
             return
         recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MAX_SAMPLES))
         recent.append(document)

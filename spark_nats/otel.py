@@ -22,10 +22,10 @@ from spark_nats import clock, metrics
 from spark_nats.conditions import Once
 from spark_nats.conditions.others import LAG_UNKNOWN, OTEL_NEEDED
 from spark_nats.errors import NatsError
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.lag import MAX_SAMPLES, QueryLag, StreamLag, lag_of_progress, parse_offset, sample_of
+from spark_nats.lag import MAX_SAMPLES, QueryLag, StreamLag, lag_of_progress, parse_offset, parse_sample
 from spark_nats.metrics import Measure
 from spark_nats.version import __version__
 
@@ -77,7 +77,7 @@ class MetricsListener(StreamingQueryListener):
 
     def __init__(self, options: Mapping[str, str] | None = None, meter_provider: MeterProvider | None = None) -> None:
         if options is not None:
-            parse(options)
+            parse_options(options)
         self._options = options
         self._lock = threading.Lock()  # Spark calls in one thread, and metrics are collected in another
         self._queries: dict[str, _Query] = {}  # by run id
@@ -89,9 +89,9 @@ class MetricsListener(StreamingQueryListener):
         self._output = self._meter.create_counter(*metrics.OUTPUT_ROWS)
         self._written = {name: self._meter.create_counter(*measure) for name, measure in metrics.OF_COUNTS.items()}
         self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
-        self._create_gauge(metrics.RUNNING, partial(self._of_queries, lambda query: int(query.running)))
-        self._create_gauge(metrics.BATCH, partial(self._of_queries, lambda query: query.batch))
-        self._create_gauge(metrics.BATCH_ENDED, partial(self._of_queries, lambda query: query.batch_ended))
+        self._create_gauge(metrics.RUNNING, partial(self._values_of_queries, lambda query: int(query.running)))
+        self._create_gauge(metrics.BATCH, partial(self._values_of_queries, lambda query: query.batch))
+        self._create_gauge(metrics.BATCH_ENDED, partial(self._values_of_queries, lambda query: query.batch_ended))
         self._create_gauge(
             metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._ask_lags_if_due())
         )
@@ -105,7 +105,7 @@ class MetricsListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
-        query, sample = self._find_or_subscribe(event.progress), sample_of(document)
+        query, sample = self._find_or_subscribe(event.progress), parse_sample(document)
         query.batch, query.batch_ended = int(document["batchId"]), sample.ended
         if sample.streams:
             with self._lock:
@@ -141,14 +141,14 @@ class MetricsListener(StreamingQueryListener):
         run, name = str(event.runId), str(event.name or event.id)
         with self._lock:
             if run not in self._queries:
-                metrics_channel.request_counts(run)
+                metrics_channel.note_counts_wanted(run)
                 earlier = {key for key, each in self._queries.items() if each.name == name and not each.running}
                 self._queries = {key: each for key, each in self._queries.items() if key not in earlier}
                 self._queries[run] = _Query(name)
             return self._queries[run]
 
     def _take_and_record_counts(self, run: str, query: _Query) -> None:
-        counts = metrics_channel.take_counts(run)
+        counts = metrics_channel.take_and_sum_counts(run)
         if counts != Counts():  # else the query may write to another sink
             for name, count in asdict(counts).items():
                 self._written[name].add(count, _labels(query.name))
@@ -166,7 +166,7 @@ class MetricsListener(StreamingQueryListener):
             with self._lock:
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
-                metrics_channel.request_counts(run)  # again, because a subscription expires
+                metrics_channel.note_counts_wanted(run)  # again, because a subscription expires
             found = (self._ask_lag_or_log(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags
@@ -182,7 +182,7 @@ class MetricsListener(StreamingQueryListener):
         self._unknown.discard(query.name)
         return lag
 
-    def _of_queries(self, value_of: Callable[[_Query], float | None]) -> Iterator[_Value]:
+    def _values_of_queries(self, value_of: Callable[[_Query], float | None]) -> Iterator[_Value]:
         return ((value_of(each), _labels(each.name)) for each in self._copy_queries())
 
     def _values_of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:

@@ -9,7 +9,7 @@ from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.queries import parse_read_options, parse_write_options
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options import connection_options
@@ -38,7 +38,7 @@ def publisher_for(
     **settling: Any,
 ) -> Publisher:
     """Publish to a stream, whose state is requested unless it is given."""
-    info = stream_info(JetStream(connection), stream) if isinstance(stream, str) else stream
+    info = ask_stream_info(JetStream(connection), stream) if isinstance(stream, str) else stream
     defaults = parse_write_options({"stream": info.name}, streaming=False)
     in_flight = max_in_flight or defaults.max_in_flight
     return Publisher(connection, info, in_flight, ack_timeout or defaults.ack_timeout, **settling)

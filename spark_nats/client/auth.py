@@ -61,7 +61,7 @@ class Credentials:
             if info.auth_required and self.token is None:
                 raise AuthorizationError(NOTHING_TO_SIGN())
             return options  # the server requires no login, or the token may do
-        key = key_pair(self.nkey_seed)
+        key = parse_key_pair(self.nkey_seed)
         signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
         if self.jwt is not None:
             return replace(options, jwt=self.jwt, sig=signature)
@@ -71,16 +71,16 @@ class Credentials:
 _renewed: dict[Credentials, Credentials] = {}  # the newest of each login whose file has changed
 
 
-def read_newest(credentials: Credentials) -> Credentials:
+def read_newest_credentials(credentials: Credentials) -> Credentials:
     """Return credentials as their file has them now; without a usable file, the newest that this process knows."""
     if credentials.file is not None:
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such file here, or one that is being replaced
             found = parse_creds(Path(credentials.file).expanduser().read_text(encoding="utf-8"))
-            keep_renewed(credentials, replace(found, token=credentials.token, file=credentials.file))
+            note_renewed_credentials(credentials, replace(found, token=credentials.token, file=credentials.file))
     return _renewed.get(credentials, credentials)
 
 
-def keep_renewed(credentials: Credentials, renewed: Credentials) -> None:
+def note_renewed_credentials(credentials: Credentials, renewed: Credentials) -> None:
     """Remember what a login has become, as another process may have found out."""
     if renewed != credentials or credentials in _renewed:
         _renewed[credentials] = renewed
@@ -94,7 +94,7 @@ def blanked(text: str, secrets: Iterable[str | None]) -> str:
     return text
 
 
-def key_pair(seed: str) -> Any:
+def parse_key_pair(seed: str) -> Any:
     """Return the key pair of a user's nkey, as an object of the package ``nkeys``.
 
     Raises:

@@ -1,7 +1,7 @@
 """The order in which servers are tried: it depends on announced servers and on recent failures to reach a server.
 
 Servers say their names to whoever connects to them, and to nobody else. So a process knows the names of those to which
-it has connected, and :func:`candidates` looks for another one among those that it does not know.
+it has connected, and :func:`servers_maybe_named` looks for another one among those that it does not know.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Serv
     return sorted(servers, key=lambda each: (each == lost, ages[each] < host_cache.UNREACHABLE_FOR))
 
 
-def candidates(options: ConnectionOptions, name: str) -> list[Server]:
+def servers_maybe_named(options: ConnectionOptions, name: str) -> list[Server]:
     """Return the servers that may be the one of a name: the one last seen under it, else some of unknown names.
 
     Servers that are not reached at the moment are left out, and those that were :func:`note_sought_in_vain`.
@@ -78,10 +78,10 @@ def replace_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -
     fact = host_cache.announced_fact(options)
     if _announced.get(options) != servers or host_cache.seconds_since(fact) > host_cache.FACT_TTL / 2:
         _announced[options] = servers
-        host_cache.set_fact(fact, announced_text(options))
+        host_cache.set_fact(fact, encode_announced_servers(options))
 
 
-def announced_text(options: ConnectionOptions) -> str:
+def encode_announced_servers(options: ConnectionOptions) -> str:
     """Return the announced servers known to this machine, as a text for other processes; "" when there are none.
 
     The text has no logins, because those are in the options.
@@ -92,18 +92,20 @@ def announced_text(options: ConnectionOptions) -> str:
 
 
 def add_announced(options: ConnectionOptions, text: str) -> None:
-    """Add another process's announced servers, as :func:`announced_text` returns them, to those of this process."""
+    """Add another process's announced servers, from :func:`encode_announced_servers`, to those of this process."""
     if text:
-        _announced[options] = tuple(dict.fromkeys((*_read(options, text), *_announced.get(options, ()))))
+        _announced[options] = tuple(dict.fromkeys((*_parse_announced(options, text), *_announced.get(options, ()))))
 
 
 def _announced_servers(options: ConnectionOptions) -> tuple[Server, ...]:
     if not options.discover:
         return ()
-    return _announced.get(options) or _read(options, host_cache.get_text(host_cache.announced_fact(options)))
+    return _announced.get(options) or _parse_announced(
+        options, host_cache.text_of_fact(host_cache.announced_fact(options))
+    )
 
 
-def _read(options: ConnectionOptions, text: str) -> tuple[Server, ...]:
+def _parse_announced(options: ConnectionOptions, text: str) -> tuple[Server, ...]:
     with contextlib.suppress(ValueError, TypeError, IndexError):  # another version may have written the text
         entries = json.loads(text) if text else ()
         return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)

@@ -218,13 +218,13 @@ class Connection(Link):
         """Send one message; the subjects must be literal and valid, and a header block must be well-formed."""
         self.send(encode_message(subject, payload, reply, header))
 
-    def find_too_large(self, payloads: pa.Array, headers: pa.Array | None) -> int | None:
+    def find_too_large_row(self, payloads: pa.Array, headers: pa.Array | None) -> int | None:
         """Return the first row that is larger than the server accepts, as it said when it was connected to, or None."""
         size = lengths_of(payloads) if headers is None else lengths_of(payloads) + lengths_of(headers)
         large = size > min(self.info.max_payload or 2**63 - 1, 2**63 - 1)
         return int(large.argmax()) if large.any() else None
 
-    def publish_at_close(self, subjects: Sequence[str]) -> None:
+    def note_for_close(self, subjects: Sequence[str]) -> None:
         """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.
 
         The messages are sent only if the connection is still open, and only as far as the socket takes them at once.
@@ -270,7 +270,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
             connection = Connection(server, options)
         except (NatsError, OSError) as error:
             if isinstance(error, AuthorizationError):
-                error = error.with_message(_failure(server, error))  # the answer of a gateway names no server
+                error = error.with_message(_describe_failure(server, error))  # the answer of a gateway names no server
             else:
                 note_unreachable(server)
             failures.append((server, error))
@@ -284,12 +284,12 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     topics = [topic for _, error in failures if isinstance(error, NatsError) for topic in error.topics]
     kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
     raise kind(
-        condition(failures="; ".join(_failure(server, error) for server, error in failures)),
+        condition(failures="; ".join(_describe_failure(server, error) for server, error in failures)),
         failures=[error for _, error in failures],
         transient=None if refused else max(transient),
     ).about(*(dict.fromkeys(topics) or [Topic.SERVERS]))
 
 
-def _failure(server: Server, error: Exception) -> str:
+def _describe_failure(server: Server, error: Exception) -> str:
     reason = reason_of(error)
     return reason if reason.startswith(str(server)) else f"{server}: {reason}"

@@ -120,7 +120,7 @@ def set_fact(fact: Fact, text: str = "") -> None:
             _remove_before(now - int(FACT_TTL * 1e9), directory)
 
 
-def get_text(fact: Fact) -> str:
+def text_of_fact(fact: Fact) -> str:
     """Return the text that was remembered with a fact within the last :data:`FACT_TTL` seconds; else an empty one."""
     if seconds_since(fact) < FACT_TTL:
         with contextlib.suppress(OSError), _open_private_directory() as directory:
@@ -160,7 +160,7 @@ def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: flo
     set_fact(fact)
 
 
-def push(topic: Fact, text: str) -> None:
+def push_text(topic: Fact, text: str) -> None:
     """Leave a text about a topic for the process that next calls :func:`pop_all`, within :data:`FACT_TTL` seconds."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
         _write(f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}", text, directory)

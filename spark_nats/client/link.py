@@ -17,12 +17,12 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spark_nats import clock
-from spark_nats.client.auth import read_newest
+from spark_nats.client.auth import read_newest_credentials
 from spark_nats.client.choosing import note_unreachable, replace_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
-from spark_nats.client.tls import TlsLayer, check_certificate_accepted, context_of
+from spark_nats.client.tls import TlsLayer, check_certificate_accepted, make_tls_context
 from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions import client as conditions
@@ -56,7 +56,7 @@ class Link:
         self.server = server
         self.options = options
         self._opening = options.opening() if options.opening and server.path is not None else None
-        self._credentials = read_newest(server.credentials or options.credentials)
+        self._credentials = read_newest_credentials(server.credentials or options.credentials)
         self.closed = False
         self._logged_in = False
         self.lame_duck = False
@@ -131,7 +131,7 @@ class Link:
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, clock.monotonic(), greeting)
         name = tls.server_name or self.server.certificate_name
-        context = context_of(tls)
+        context = make_tls_context(tls)
         try:
             self._transport.add_layer(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
@@ -328,7 +328,7 @@ class Link:
 
     def _on_info_or_error(self, event: Event) -> None:
         if isinstance(event, ErrorReceived):
-            self._problem = self._problem or self._server_error(event)
+            self._problem = self._problem or self._make_server_error(event)
             if event.kind.closes:
                 self.close()
             return
@@ -339,7 +339,7 @@ class Link:
         if self._tls_decided:
             self._note_announced()
 
-    def _server_error(self, error: ErrorReceived) -> NatsError:
+    def _make_server_error(self, error: ErrorReceived) -> NatsError:
         shown = self._credentials.blank_secrets(error.text)
         match error.kind:
             case ErrorKind.PERMISSIONS:

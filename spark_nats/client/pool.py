@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.choosing import candidates, note_sought_in_vain, note_unreachable
+from spark_nats.client.choosing import note_sought_in_vain, note_unreachable, servers_maybe_named
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
@@ -143,7 +143,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
     _pool.give_back(connection)
 
 
-def take_or_connect(options: ConnectionOptions) -> Connection:
+def take_idle_or_connect(options: ConnectionOptions) -> Connection:
     """Return an idle connection, or a new one when there is none; the caller closes it."""
     return _pool.lend(options, waits=False) or connect(options)
 
@@ -193,7 +193,7 @@ class Lease:
         self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
 
-    def approach(self, name: str) -> None:
+    def move_to_server(self, name: str) -> None:
         """Go on over a connection to the server of a name, if one can be had without trying again; else as before.
 
         Such a server does the same for less. The address of the server is known if this process has connected to it.
@@ -202,7 +202,7 @@ class Lease:
         if not name or self.connection.info.server_name == name or self.connection.lame_duck:
             return
         found = _pool.lend(self._options, self._waits, name)
-        for server in () if found else candidates(self._options, name):
+        for server in () if found else servers_maybe_named(self._options, name):
             try:
                 another = Connection(server, self._options)
             except (NatsError, OSError):

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
-from spark_nats.client.servers import Server, find_ip_address, without_secrets
+from spark_nats.client.servers import Server, parse_ip_address, without_secrets
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
@@ -99,7 +99,7 @@ def websocket_proxy_of_environment(server: Server) -> Proxy | None:
 
 
 def _is_loopback(host: str) -> bool:
-    address = find_ip_address(host)
+    address = parse_ip_address(host)
     return address.is_loopback if address else host == "localhost"
 
 
@@ -141,7 +141,7 @@ class ProxyLayer(Layer):
         self._arrived = b""
         self._ended = False
         self._outgoing: list[bytes] = []
-        self._steps = self._by_http() if proxy.scheme == "http" else self._by_socks()
+        self._steps = self._do_http_handshake() if proxy.scheme == "http" else self._by_socks()
 
     def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done.
@@ -152,7 +152,7 @@ class ProxyLayer(Layer):
         """
         return next(self._steps, True)
 
-    def _by_http(self) -> Generator[bool]:
+    def _do_http_handshake(self) -> Generator[bool]:
         host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host.encode("idna").decode()
         lines = [f"CONNECT {host}:{self._server.port} HTTP/1.1", f"Host: {host}:{self._server.port}"]
         if self._proxy.user is not None:
@@ -161,25 +161,25 @@ class ProxyLayer(Layer):
         self._outgoing.append("\r\n".join([*lines, "", ""]).encode())
         while (end := self._arrived.find(b"\r\n\r\n")) < 0:
             if not self._arrived[:5] == b"HTTP/"[: len(self._arrived)] or len(self._arrived) > _MAX_HEAD_BYTES:
-                raise self._failed("its answer is not HTTP")
-            yield from self._more()
+                raise self._failure_error("its answer is not HTTP")
+            yield from self._wait_for_more()
         head, self._arrived = self._arrived[:end].decode("latin-1"), self._arrived[end + 4 :]
         _, _, answer = head.partition("\r\n")[0].partition(" ")
         code = answer.partition(" ")[0]
         if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
-            raise self._failed("its answer is not HTTP")
+            raise self._failure_error("its answer is not HTTP")
         if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
             raise self._refused(answer, int(code) not in UPSTREAM_FAILED)
 
     def _by_socks(self) -> Generator[bool]:
         user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()
         if max(len(user), len(password)) > _MAX_FIELD_BYTES:
-            raise self._failed(f"it takes no user or password of more than {_MAX_FIELD_BYTES} bytes")
+            raise self._failure_error(f"it takes no user or password of more than {_MAX_FIELD_BYTES} bytes")
         ways = [_WITHOUT_LOGIN, *([_WITH_PASSWORD] if user else [])]
         self._outgoing.append(bytes([_SOCKS, len(ways), *ways]))
         version, way = yield from self._take_bytes(2)
         if version != _SOCKS:
-            raise self._failed("its answer is not SOCKS5")
+            raise self._failure_error("its answer is not SOCKS5")
         if way not in ways:
             raise self._refused("it wants another login" if user else "it wants a login", final=True)
         if way == _WITH_PASSWORD:
@@ -190,7 +190,7 @@ class ProxyLayer(Layer):
         self._outgoing.append(bytes([_SOCKS, _CONNECT, 0]) + self._address() + self._server.port.to_bytes(2, "big"))
         version, status, _, kind = yield from self._take_bytes(4)
         if version != _SOCKS:
-            raise self._failed("its answer is not SOCKS5")
+            raise self._failure_error("its answer is not SOCKS5")
         if status:
             raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
         size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take_bytes(1))[0]
@@ -198,23 +198,23 @@ class ProxyLayer(Layer):
 
     def _address(self) -> bytes:
         """Return the encoded address of the server, or its name, which the proxy then looks up."""
-        if address := find_ip_address(self._server.host):
+        if address := parse_ip_address(self._server.host):
             return bytes([_BY_IPV4 if address.version == 4 else _BY_IPV6]) + address.packed
         name = self._server.host.encode("idna")
         return bytes([_BY_NAME, len(name)]) + name
 
     def _take_bytes(self, size: int) -> Generator[bool, None, bytes]:
         while len(self._arrived) < size:
-            yield from self._more()
+            yield from self._wait_for_more()
         taken, self._arrived = self._arrived[:size], self._arrived[size:]
         return taken
 
-    def _more(self) -> Generator[bool]:
+    def _wait_for_more(self) -> Generator[bool]:
         if self._ended:
-            raise self._failed("it closed the connection")
+            raise self._failure_error("it closed the connection")
         yield False
 
-    def _failed(self, reason: str) -> NatsConnectionError:
+    def _failure_error(self, reason: str) -> NatsConnectionError:
         return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason))
 
     def _refused(self, reason: str, final: bool) -> NatsConnectionError:

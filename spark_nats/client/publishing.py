@@ -86,26 +86,26 @@ class CorePublisher:
     ) -> None:
         """Send all rows, as :meth:`Connection.publish_columns` does; ``ids`` and ``conditional`` have no effect here.
 
-        Without rows, do what :meth:`wait_for_rows` does.
+        Without rows, do what :meth:`wait_for_sent_rows` does.
         """
         if not len(subjects):
-            self.wait_for_rows()  # also answers a PING that the server may have sent
+            self.wait_for_sent_rows()  # also answers a PING that the server may have sent
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
             if self._lease.connection.lame_duck:
-                self.wait_for_rows()
+                self.wait_for_sent_rows()
                 self._lease.leave_server()
             if len(self._parts) >= _MAX_PARTS:
-                self.wait_for_rows()
+                self.wait_for_sent_rows()
             self._parts.append(rows)
             self._keep_trying(self._send)
 
-    def wait_for_rows(self) -> None:
+    def wait_for_sent_rows(self) -> None:
         """Wait until the server has processed every row."""
         self._keep_trying(self._flush)
 
-    finish = wait_for_rows
+    finish = wait_for_sent_rows
 
     def _send(self) -> None:
         """Send the parts that were not sent over the present connection."""
@@ -147,7 +147,7 @@ class CorePublisher:
         """Raise if a part has a row that is larger than the server accepts that was just connected to."""
         first, connection = self._confirmed, self._lease.connection
         for part in self._parts:
-            if (row := connection.find_too_large(part.payloads, part.headers)) is not None:
+            if (row := connection.find_too_large_row(part.payloads, part.headers)) is not None:
                 said = ROW_TOO_LARGE(row=first + row, most=connection.info.max_payload)
                 raise self._with_row_counts(InvalidRowError(said).about(Topic.ROW)) from None
             first += len(part.subjects)

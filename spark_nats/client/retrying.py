@@ -137,7 +137,7 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, AuthorizationError) and not error.may_pass(established=False)
 
 
-def retrying(
+def run_with_retries(
     action: Callable[[], Result],
     options: RetryOptions,
     what: str,
@@ -191,7 +191,7 @@ class Backoff:
         """Start again with the first wait."""
         self.upcoming = self.first
 
-    def next_wait(self) -> float:
+    def take_next_wait(self) -> float:
         """Return the seconds to wait now."""
         wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.maximum)
         return wait if self.fixed_share == 1.0 else clock.uniform(self.fixed_share * wait, wait)

@@ -40,7 +40,7 @@ class Server:
         A server that was announced by its IP address takes the name of the named server, if that has one, as in
         nats.go, because certificates are rarely for addresses.
         """
-        if self.led_from and find_ip_address(self.host) and not find_ip_address(self.led_from.host):
+        if self.led_from and parse_ip_address(self.host) and not parse_ip_address(self.led_from.host):
             return self.led_from.host
         return self.host
 
@@ -50,7 +50,7 @@ class Server:
         It demands TLS if this server does, or if INFO came through TLS (``tls``). It has this server's login and path.
         """
         try:
-            found = _parse(url)
+            found = _parse_server(url)
         except ValueError:
             return None
         return (self.led_from or self).leading_to(found.host, found.port, self.tls or tls)
@@ -79,11 +79,11 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     for url, following in pairwise(urls):
         if "@" not in url and "@" in following and "://" not in following:
             raise ValueError("has a comma before an @; write one in a password or token as %2C")
-    servers = tuple(_parse(url) for url in urls)
-    return tuple(_parse(url, tls=True) for url in urls) if any(server.tls for server in servers) else servers
+    servers = tuple(_parse_server(url) for url in urls)
+    return tuple(_parse_server(url, tls=True) for url in urls) if any(server.tls for server in servers) else servers
 
 
-def find_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return a host as an IP address; None when it is a name."""
     try:
         return ipaddress.ip_address(host)
@@ -108,7 +108,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _HOST_AND_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*$)?")
 
 
-def _parse(url: str, tls: bool = False) -> Server:
+def _parse_server(url: str, tls: bool = False) -> Server:
     shown = without_secrets(url)
     if "://" not in url:
         url = f"nats://{url}"

@@ -30,14 +30,14 @@ class Subscription:
         if self._size > MAX_PENDING:
             raise ProtocolError(f"it sent {MAX_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
         self._pending.append(messages)
-        self._size += _memory_of(messages)
+        self._size += _memory_size_of(messages)
 
     def pop(self) -> Messages | None:
         """Return and remove the pending messages of the earliest :meth:`put`; None when there are none."""
         if not self._pending:
             return None
         messages = self._pending.popleft()
-        self._size -= _memory_of(messages)
+        self._size -= _memory_size_of(messages)
         return messages
 
     @property
@@ -94,5 +94,5 @@ class Subscriptions:
                 owner.put(group)
 
 
-def _memory_of(messages: Messages) -> int:
+def _memory_size_of(messages: Messages) -> int:
     return len(messages.buffer) + _MESSAGE_OVERHEAD * len(messages)

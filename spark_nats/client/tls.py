@@ -17,7 +17,7 @@ from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 _RECORD = 16384  # maximum bytes of a record
 
 
-def context_of(options: TlsOptions) -> ssl.SSLContext:
+def make_tls_context(options: TlsOptions) -> ssl.SSLContext:
     """Return a context that verifies the certificate and the name of a server, with TLS 1.2 or newer.
 
     Raises:

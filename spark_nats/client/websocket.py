@@ -122,7 +122,7 @@ class WebSocketLayer(Layer):
         """
         if not self._asked:
             self._asked = True
-            self._outgoing.append(self._websocket.send(self._request()))
+            self._outgoing.append(self._websocket.send(self._handshake_request()))
             return False
         if not self._first_bytes[: len(_HTTP)] == _HTTP[: len(self._first_bytes)]:
             raise self._failed("what answers speaks no HTTP")
@@ -144,7 +144,7 @@ class WebSocketLayer(Layer):
             raise self._failed("the server closed the connection before it answered")
         return self._websocket.connection is not None
 
-    def _request(self) -> events.Request:
+    def _handshake_request(self) -> events.Request:
         host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
         headers = [(name.encode(), value.encode()) for name, value in self._headers]
         if not any(name.lower() == b"user-agent" for name, _ in headers):

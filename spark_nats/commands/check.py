@@ -32,13 +32,13 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import durables
 from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, parse_stream
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.queries import refuse_unsuited
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.hints import errors_for_spark
-from spark_nats.options.option import value_of
+from spark_nats.options.option import read_option_value
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, is_of_own_account, prefix_of_domain
@@ -101,7 +101,7 @@ class _Check:
         self._pattern = given.get("streamPattern")
         self._chosen = bool(self._names or self._pattern)
         subject = given.get("subject")
-        self._subjects = value_of("subject", subject, read_subjects) if subject else ()
+        self._subjects = read_option_value("subject", subject, read_subjects) if subject else ()
         self._retry_timeout = settings.retries.timeout
         self._state_bucket = str(WriteOptions.options["state_bucket"].value(given, streaming=True))
         self._unmatched_subjects: tuple[str, ...] = ()  # the subjects that no new message of the streams can have
@@ -117,7 +117,7 @@ class _Check:
         if hears.possible:
             user = self._request_user_or_none()
             wanted = "how much of JetStream the account uses"
-            account = self._ask_or_note_problem(partial(listing.account_info, self._js), wanted)
+            account = self._ask_or_note_problem(partial(listing.ask_account_info, self._js), wanted)
             if self._chosen or not self._subjects:
                 infos = self._request_streams()
         elif self._chosen or not self._subjects:
@@ -132,7 +132,7 @@ class _Check:
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._request_state_bucket() if hears.possible and tried and not self._bucket else None
         self._unmatched_subjects = listing.unmatched_filters(self._subjects, known.values())
-        self._heard_here = self._listed_here(known)
+        self._heard_here = self._ask_streams_here(known)
         streams = tuple(
             self._check_stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
@@ -199,7 +199,7 @@ class _Check:
         A pattern stands in place of its streams when none matches, or when their names are unknown.
         """
         if self._pattern and not self._names:
-            names = _answer_or_error(partial(listing.matching_names, self._js, self._pattern))
+            names = _answer_or_error(partial(listing.ask_matching_names, self._js, self._pattern))
             if isinstance(names, NatsError):
                 return {self._pattern.pattern: names}
             if not names:
@@ -207,27 +207,27 @@ class _Check:
             self._names = names
         if not self._names:
             wanted = "which streams there are (name some with --stream)"
-            listed = self._ask_or_note_problem(self._list_all_or_note, wanted)
-            return {each.name: self._state_of(each) for each in listed or ()}
+            listed = self._ask_or_note_problem(self._list_all_noting_error, wanted)
+            return {each.name: self._parse_listed_state(each) for each in listed or ()}
         return {name: _answer_or_error(partial(self._request_info, name)) for name in self._names}
 
-    def _list_all_or_note(self) -> list[listing.Listed]:
+    def _list_all_noting_error(self) -> list[listing.Listed]:
         try:
-            return listing.all_streams(self._js)
+            return listing.ask_all_streams(self._js)
         except JetStreamUnavailableError:  # it is not enabled, and so there are no streams
             raise
         except JetStreamError as error:
             self._unlisted = str(error)
             raise
 
-    def _state_of(self, listed: listing.Listed) -> StreamInfo | NatsError:
+    def _parse_listed_state(self, listed: listing.Listed) -> StreamInfo | NatsError:
         if listed.problem is not None or listed.entry is None:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
         return parse_stream(listed.entry, listed.name)
 
     def _request_info(self, name: str) -> StreamInfo:
         with reporting_missing_bucket(self._js, self._bucket) if self._bucket else nullcontext():
-            return stream_info(self._js, name)
+            return ask_stream_info(self._js, name)
 
     def _wait_and_measure_rates(self, before: dict[str, StreamInfo]) -> dict[str, float]:
         """Request the state of the streams again, and return how many messages a second each got in between.
@@ -250,10 +250,10 @@ class _Check:
 
     def _request_state_bucket(self) -> StreamInfo | None:
         """Return the state of the bucket for ``deduplicate=exact``, if it exists and the user may request it."""
-        state = _answer_or_error(lambda: stream_info(self._js, stream_of(self._state_bucket)))
+        state = _answer_or_error(lambda: ask_stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
 
-    def _listed_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
+    def _ask_streams_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
         """Return the streams of the server's own domain, if these streams are in another one."""
         here, elsewhere = self._connection.info.domain, self._prefix != API_PREFIX and is_of_own_account(self._prefix)
         if not elsewhere or not self._chosen or self._bucket or all(each.domain == here for each in streams.values()):
@@ -293,7 +293,7 @@ class _Check:
                     activity,
                     publish,
                     (self._inbox,),
-                    MISSING if missing and activity != CREATE else _obstacle(self._js, activity, known, state),
+                    MISSING if missing and activity != CREATE else _describe_obstacle(self._js, activity, known, state),
                 )
                 for activity, publish in needs.items()
             )
@@ -306,7 +306,7 @@ class _Check:
                 f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
             ]
             others = _describe_streams_hearing_too(known, self._heard_here)
-            warnings = [*_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]
+            warnings = [*_describe_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -323,7 +323,7 @@ class _Check:
         """Describe which streams copy a work queue or an interest stream, and what it keeps for them."""
         if stream.retention == LIMITS or not stream.consumers:
             return []
-        listed = _answer_or_error(lambda: listing.all_consumers(self._js, stream.name))
+        listed = _answer_or_error(lambda: listing.ask_all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
         sourcing = filter(durables.is_sourcing, listed)
@@ -336,7 +336,7 @@ class _Check:
         ]
 
 
-def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
+def _describe_risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
     """Describe which acknowledged messages a stream, and so an exact write, may lose.
 
     Args:
@@ -378,7 +378,7 @@ def _describe_streams_hearing_too(stream: StreamInfo, others: list[StreamInfo]) 
     return found
 
 
-def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
+def _describe_obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
     """Return what keeps every user from an activity with a stream; empty when nothing does or the stream is unknown."""
     if stream is None:
         return ""

@@ -65,7 +65,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     sources = _number_sources([*known.values(), *([under_way] if under_way else [])])
     entries = {n: each.entries(sources) for n, each in known.items()}
     ends = {n: max(each.began, files.read_end_time(n)) for n, each in known.items()}
-    samples = [_sample(each.began, entries[n], entries.get(n - 1, {}), ends[n]) for n, each in known.items()]
+    samples = [_make_lag_sample(each.began, entries[n], entries.get(n - 1, {}), ends[n]) for n, each in known.items()]
     if not samples and under_way is not None:
         streams = {key: _sample_of_beginning(entry) for key, entry in under_way.entries(sources).items()}
         samples = [LagSample(under_way.began, under_way.began, streams)]
@@ -86,7 +86,7 @@ def _sample_of_beginning(entry: OffsetEntry) -> StreamSample:
     return StreamSample(start, Position(end.created, start, time, end.earliest, end.latest))
 
 
-def _sample(
+def _make_lag_sample(
     began: float, entries: Mapping[Key, OffsetEntry], before: Mapping[Key, OffsetEntry], ended: float
 ) -> LagSample:
     firsts = {key: first_sequence_of(entry, before.get(key)) for key, entry in entries.items()}

@@ -41,7 +41,7 @@ class Console:
         """
         shown = [[printable(cell) for cell in row] for row in rows]
         if self._rich:
-            self._rich_table(titles, shown, numbers)
+            self._print_rich_table(titles, shown, numbers)
             return
         lines = [list(titles), *shown] if titles else shown
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -50,7 +50,7 @@ class Console:
             cells = (f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True))
             print("  ".join(cells).rstrip())
 
-    def _rich_table(self, titles: Sequence[str], rows: list[list[str]], numbers: Sequence[str]) -> None:
+    def _print_rich_table(self, titles: Sequence[str], rows: list[list[str]], numbers: Sequence[str]) -> None:
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -74,7 +74,7 @@ def print_json(document: Any) -> None:
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
-def bytes_shown(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Format a number of bytes for people."""
     if count < 1000:
         return f"{count:.0f} B"

@@ -9,7 +9,7 @@ from spark_nats import clock
 from spark_nats.commands import LOOK_AGAIN
 from spark_nats.commands.checkpoints import Checkpoint, read_checkpoint
 from spark_nats.commands.console import Console, rate_shown, seconds_shown, time_shown
-from spark_nats.lag import QueryLag, StreamLag, lag_of_samples, with_growth
+from spark_nats.lag import QueryLag, StreamLag, compute_or_ask_lag, with_growth
 from spark_nats.metrics import ASKED, BATCH, BATCH_ENDED, OF_STREAMS, QUERY, Measure, labels_of
 from spark_nats.options.settings import Settings
 
@@ -33,9 +33,9 @@ def wait_and_ask_lag(location: str, settings: Settings) -> Found:
     """
     checkpoint = read_checkpoint(location)
     where = (checkpoint.query, checkpoint.batch, checkpoint.samples, settings)
-    before = lag_of_samples(*where)
+    before = compute_or_ask_lag(*where)
     clock.sleep(LOOK_AGAIN)
-    return Found(checkpoint, with_growth(before, lag_of_samples(*where)))
+    return Found(checkpoint, with_growth(before, compute_or_ask_lag(*where)))
 
 
 def show(found: Found, console: Console) -> None:

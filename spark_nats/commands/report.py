@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spark_nats.commands.console import Console, bytes_shown, rate_shown, seconds_shown, time_shown
+from spark_nats.commands.console import Console, format_bytes, rate_shown, seconds_shown, time_shown
 from spark_nats.commands.permissions import Ability
 from spark_nats.jetstream.listing import AccountInfo, Quota
 from spark_nats.jetstream.streams import ASYNC
@@ -124,7 +124,7 @@ def show(report: Report, console: Console) -> None:
                     f"{stream.first_sequence:,} to {stream.last_sequence:,}" if stream.messages else "empty",
                     time_shown(stream.first_time) if stream.first_time else "",
                     time_shown(stream.last_time) if stream.last_time else "",
-                    bytes_shown(stream.bytes),
+                    format_bytes(stream.bytes),
                     rate_shown(stream.rate),
                 )
                 if not stream.missing
@@ -180,12 +180,12 @@ def _facts(report: Report) -> dict[str, str]:
         ends = f", for another {seconds_shown(user.expires)}" if user.expires is not None else ""
         facts["login"] = f"{user.name or 'without a user name'}, account {user.account}{ends}"
     facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
-    facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
+    facts["payload"] = f"at most {format_bytes(server.max_payload)}"
     if account := report.jetstream:
         counts = {"streams": account.streams, "consumers": account.consumers}
         sizes = {"in files": account.storage, "in memory": account.memory}
         usage = [_usage_text(quota, str, what) for what, quota in counts.items()]
-        usage += [_usage_text(quota, bytes_shown, what) for what, quota in sizes.items()]
+        usage += [_usage_text(quota, format_bytes, what) for what, quota in sizes.items()]
         facts["JetStream"] = ", ".join(usage)
     return facts
 

@@ -103,21 +103,23 @@ class Orders:
         values_of_order = (
             _padded(numbers + 1),
             _padded(random.zipf(1.3, rows) % 100_000),
-            _named(_COUNTRIES, country),
-            _named(_PRODUCTS, product),
+            _pick_names(_COUNTRIES, country),
+            _pick_names(_PRODUCTS, product),
             pa.array(quantity).cast(pa.string()),
-            _named([f"{cents / 100:.2f}" for cents in _PRODUCTS.values()], product),
+            _pick_names([f"{cents / 100:.2f}" for cents in _PRODUCTS.values()], product),
             pc.strftime(pa.array(_OPENING + elapsed), "%Y-%m-%dT%H:%M:%S"),
         )
         first, *between = _ORDER.split("|")
         pieces = [piece for pair in zip(values_of_order, between, strict=True) for piece in pair]
         payloads = pc.binary_join_element_wise(first, *pieces, "")
-        subjects = pc.binary_join_element_wise(self._prefix, _named(_REGIONS, region), _named(_EVENTS, event), ".")
+        subjects = pc.binary_join_element_wise(
+            self._prefix, _pick_names(_REGIONS, region), _pick_names(_EVENTS, event), "."
+        )
         priorities = pc.if_else(pa.array(express), pa.scalar("express"), pa.scalar(None, pa.string()))
         return pa.record_batch([pa.array(numbers + 1), subjects, payloads, priorities], SCHEMA)
 
 
-def _named(names: Iterable[str], index: Integers) -> pa.Array:
+def _pick_names(names: Iterable[str], index: Integers) -> pa.Array:
     return pa.array(list(names)).take(pa.array(index))
 
 

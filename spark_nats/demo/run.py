@@ -26,10 +26,10 @@ from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse, parse_write_options
+from spark_nats.jetstream.views import ask_stream_info
+from spark_nats.kinds.queries import parse_options, parse_write_options
 from spark_nats.lag import lag_of_progress
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.hints import errors_for_spark
@@ -65,7 +65,7 @@ class Streams:
         """Create both streams, and return a description of the server that they are on."""
         with errors_for_spark(), borrow(self.connection) as connection:
             for name in (self.orders, self.revenue):
-                create_stream(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
+                create_stream_if_missing(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
             return f"nats-server {connection.info.version} at {connection.server}"
 
     def delete(self) -> None:
@@ -78,7 +78,7 @@ class Streams:
     def count(self, stream: str) -> int:
         """Return how many messages a stream holds."""
         with borrow(self.connection) as connection:
-            return stream_info(JetStream(connection), stream).messages
+            return ask_stream_info(JetStream(connection), stream).messages
 
     def load(self, reader: Any, stream: str, **options: Any) -> DataFrame:
         """Load a stream with ``spark.read`` or ``spark.readStream``."""
@@ -101,8 +101,8 @@ def publish(
     Raises:
         NatsError: a message could not be stored.
     """
-    options = parse_write_options(parse({"stream": stream}), streaming=False)
-    began = stream_info(JetStream(connection), stream)
+    options = parse_write_options(parse_options({"stream": stream}), streaming=False)
+    began = ask_stream_info(JetStream(connection), stream)
     publisher = Publisher(connection, began, options.max_in_flight, options.ack_timeout)
     with pq.ParquetWriter(copy, SCHEMA) as file:
         for batch in orders.generate_batches():
@@ -113,7 +113,7 @@ def publish(
             headers = encode_blocks(HeaderLines(rows, names, priorities.drop_null(), batch.num_rows))
             publisher.publish(batch["subject"], batch["payload"], headers)
             stored(publisher.stored)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     publisher.close()
 
 
@@ -135,7 +135,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
     voice.begin_step("looking for PySpark and Java")
     spark_side.check_requirements()
     voice.begin_step("connecting to NATS" if servers is not None else "NATS is starting")
-    with _signals_raise(voice), contextlib.ExitStack() as stack:
+    with _raising_on_signals(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
         if servers is None:
             own = stack.enter_context(NatsServer())
@@ -179,7 +179,7 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         voice.say(f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({rate:,.0f}/s)")
         began = clock.monotonic()
         voice.begin_step("Spark is starting")
-        with spark_side.spark_errors(), spark_side.spark_session(directory) as spark:
+        with spark_side.shortening_spark_errors(), spark_side.spark_session(directory) as spark:
             seconds = clock.monotonic() - began
             cores = spark.sparkContext.defaultParallelism
             voice.say(f"  Spark      {spark.version} on {cores} cores, up in {seconds:.1f} s")
@@ -253,7 +253,7 @@ def _compare_claims(
     yield (
         f"{streams.orders} has every order that was published, once and unchanged",
         _describe_unequal(f"{streams.orders} holds", stored, published)
-        + spark_side.differing_orders(spark.read.parquet(str(copy)), streams.load(spark.read, streams.orders)),
+        + spark_side.describe_differing_orders(spark.read.parquet(str(copy)), streams.load(spark.read, streams.orders)),
     )
     yield "the query read as many rows as were published", _describe_unequal("the query read", rows_in, published)
     yield (
@@ -299,7 +299,7 @@ def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
 
 
 @contextlib.contextmanager
-def _signals_raise(voice: Voice) -> Iterator[None]:
+def _raising_on_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
 
     If the exception is swallowed, the next :meth:`.Voice.begin_step` or :meth:`.Voice.note_progress` raises it again.

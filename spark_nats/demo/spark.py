@@ -65,7 +65,7 @@ def check_requirements() -> None:
 
 
 @contextlib.contextmanager
-def spark_errors() -> Iterator[None]:
+def shortening_spark_errors() -> Iterator[None]:
     """Shorten an error, which Spark prints as a page, to one line, whether it is ours or Spark's own.
 
     Raises:
@@ -188,7 +188,7 @@ def follow_until_end(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
 # What came back, compared with what was sent
 
 
-def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
+def describe_differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
     """Compare messages one by one, by their sequence.
 
     Args:

@@ -23,12 +23,12 @@ from spark_nats.errors import (
     NoRespondersError,
     ProtocolError,
     StreamNotFoundError,
-    or_raise,
+    answer_or_raise,
 )
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
-from spark_nats.protocol.publish_acks import Said, said_by, stored_sequence_or_error
+from spark_nats.protocol.publish_acks import Said, classify_answer, stored_sequence_or_error
 
 Given = TypeVarTuple("Given")
 
@@ -76,7 +76,7 @@ class JetStream:
             JetStreamError: the answer is any other error object, or only another responder has answered.
             NatsError: the connection failed, no answer came in time, the user may not ask, or the answer is invalid.
         """
-        return or_raise(self.request_all([Request(operation, names, body)])[0])
+        return answer_or_raise(self.request_all([Request(operation, names, body)])[0])
 
     def request_all(
         self, requests: Sequence[Request], timeout: float | None = None
@@ -92,9 +92,9 @@ class JetStream:
         sent = [(f"{self.prefix}.{each.operation.with_names(*each.names)}", *each.encoded()) for each in requests]
         expected = [partial(_contains, each.operation.answer_type.encode()) for each in requests]
         replies = self.connection.request_all(sent, timeout, expected)
-        return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
+        return [self._parse_answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
 
-    def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
+    def _parse_answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
         if isinstance(reply, NoRespondersError):
             said = conditions.JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server)
             return JetStreamUnavailableError(said)
@@ -175,13 +175,13 @@ def store_messages(
     """
     across = domain is not None and domain != js.connection.info.domain
     counts = {Said.STORED: True, Said.NOTHING: False, Said.REFUSED: None if across else True}
-    expected = [lambda payload: counts[said_by(stream, domain, payload)]] * len(messages)
+    expected = [lambda payload: counts[classify_answer(stream, domain, payload)]] * len(messages)
     replies = js.connection.request_all(messages, expected=expected)
     sequence = 0
     for (subject, *_), reply in zip(messages, replies, strict=True):
         if isinstance(reply, NoRespondersError):
             raise JetStreamUnavailableError(nobody(subject=subject)) from None
-        reply = or_raise(reply)
+        reply = answer_or_raise(reply)
         with bad_answer_is_protocol_error(f"a message on {subject}"):
             answer = stored_sequence_or_error(reply.payload, stream, domain)
             elsewhere = not answer and stored_sequence_or_error(reply.payload, stream, None)

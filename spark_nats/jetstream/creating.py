@@ -14,9 +14,9 @@ from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFER
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo, describe_stream, parse_stream
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import API_PREFIX, Api, ErrCode
-from spark_nats.protocol.stream_configs import RequestedConfig, differences, find_misspelt_field
+from spark_nats.protocol.stream_configs import RequestedConfig, describe_differences, find_misspelt_field
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _DEMANDED = "the account demands 'max_bytes' in the configuration of each stream
 _said = Once()  # what this process has logged; other processes of the same query may have logged it too
 
 
-def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
+def create_stream_if_missing(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     """Create a stream, or return the existing one of that name.
 
     An existing stream is never changed. Where it differs from what the user has requested, the log reports that.
@@ -39,16 +39,16 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     """
     name = config["name"]
     with contextlib.suppress(StreamNotFoundError):
-        return _log_differences(stream_info(js, name), config, STREAM_DIFFERS)
+        return _log_differences(ask_stream_info(js, name), config, STREAM_DIFFERS)
     try:
         # Direct gets read small ranges, unless the configuration forbids them.
         info = parse_stream(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
         if js.connection.info.domain or js.prefix != API_PREFIX:  # the answer names no domain
-            info = replace(info, domain=stream_info(js, name).domain)
+            info = replace(info, domain=ask_stream_info(js, name).domain)
     except JetStreamError as error:
         code = error.err_code
         if code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
-            return stream_info(js, name)
+            return ask_stream_info(js, name)
         if code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
             reason = _DEMANDED if code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
             raise error.with_message(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
@@ -59,7 +59,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 
 def _log_differences(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
     """Return the state of a stream, and log once where it differs from the requested configuration."""
-    if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
+    if isinstance(config, RequestedConfig) and (found := describe_differences(config, info.config)):
         said, of = describe_stream(info.name), ", ".join(found)
         if _said.add_if_new(fact := differs_fact(said, of)):
             run_at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))

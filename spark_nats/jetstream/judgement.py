@@ -149,7 +149,7 @@ def judge_by_message(seen: Fingerprint, sequence: int, time: int) -> Judgement |
     return None if time > seen.time else Judgement.INTACT
 
 
-def stored_none_since(position: Position, info: StreamInfo) -> bool:
+def is_empty_and_unchanged(position: Position, info: StreamInfo) -> bool:
     """Tell whether an empty stream has stored nothing since a position, though its next sequence is a higher one.
 
     A purge up to a sequence beyond the end makes sequences begin there. Its time of the last message stays the same

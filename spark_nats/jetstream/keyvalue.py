@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE, VALUE_REFUSED
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream, store_messages
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import reporting_missing_kind, subjects_of
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.jetstream.listing import ask_subject_counts, reporting_missing_kind
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ApiError, ErrCode
@@ -77,7 +77,7 @@ class Bucket:
 
     def keys(self, pattern: str) -> list[str]:
         """Return the keys that match a pattern with the wildcards of subjects; deleted keys may be among them."""
-        subjects = subjects_of(self._js, self._stream, key_subject(self._name, pattern))
+        subjects = ask_subject_counts(self._js, self._stream, key_subject(self._name, pattern))
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
@@ -89,11 +89,11 @@ def create_bucket_if_missing(js: JetStream, name: str, **requested: Any) -> Stre
     """
     config = dict(bucket_config(name, requested))  # a plain dict: an existing bucket may differ
     try:
-        return create_stream(js, config)
+        return create_stream_if_missing(js, config)
     except JetStreamError as error:
         if error.err_code != ErrCode.MAX_BYTES_REQUIRED:
             raise
-    return create_stream(js, {**config, "max_bytes": DEMANDED_BYTES})
+    return create_stream_if_missing(js, {**config, "max_bytes": DEMANDED_BYTES})
 
 
 def reporting_missing_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:

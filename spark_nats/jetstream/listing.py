@@ -20,7 +20,7 @@ from spark_nats.conditions import ConditionText, Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
-from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.messages import ask_last_sequence
 from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, parse_stream
 from spark_nats.protocol import documents
 from spark_nats.protocol.api import Api, subject_counts_body
@@ -50,27 +50,27 @@ class Listed(NamedTuple):
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
     """Return states of the account's streams, in order of name; those without a leader may be missing, or outdated."""
-    return [parse_stream(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
+    return [parse_stream(each.entry, each.name) for each in ask_all_streams(js) if each.entry is not None]
 
 
-def all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than: float = math.inf) -> list[Listed]:
+def ask_all_streams(js: JetStream, timeout: float | None = None, empty_if_more_than: float = math.inf) -> list[Listed]:
     """Return what is reported about all streams of the account, in the order of their names.
 
     A page may take ``timeout`` seconds (``request_timeout`` when None). Of an account with more streams than
     ``empty_if_more_than``, only the first page is listed, and the result is empty.
     """
-    read = partial(_page, "streams")
-    found = _all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than)
+    read = partial(_parse_page, "streams")
+    found = _ask_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=read, timeout=timeout, most=empty_if_more_than)
     return list(found.values())
 
 
-def all_consumers(js: JetStream, stream: str, first_answer: dict[str, Any] | None = None) -> list[Listed]:
+def ask_all_consumers(js: JetStream, stream: str, first_answer: dict[str, Any] | None = None) -> list[Listed]:
     """Return all consumers of a stream; ``first_answer`` is that to the request for the first page, if known."""
-    what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
-    return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first_answer).values())
+    what, read = f"the consumers of stream {stream!r}", partial(_parse_page, "consumers")
+    return list(_ask_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first_answer).values())
 
 
-def _page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
+def _parse_page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
     """Return the names on a page, in order, and the number of entries on all pages.
 
     Streams or consumers without a leader are among the ``missing``, with an entry or without one. Those that a server
@@ -96,7 +96,7 @@ def _problem_in(entry: dict[str, Any], name: str) -> str | None:
     return None
 
 
-def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
+def ask_subject_counts(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
     """Return how many messages a stream holds of each subject that matches a filter, as its leader knows them.
 
     Subjects that are not UTF-8 have U+FFFD in their names; subjects that become equal by that are added up.
@@ -113,7 +113,7 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
         )
 
     what = f"the subjects of stream {stream!r}"
-    return _all_pages(js, Api.STREAM_INFO, stream, what=what, read=read, body=subject_counts_body(pattern))
+    return _ask_all_pages(js, Api.STREAM_INFO, stream, what=what, read=read, body=subject_counts_body(pattern))
 
 
 def warn_of_non_utf8(stream: str, subjects: Iterable[str], so: str) -> None:
@@ -123,7 +123,7 @@ def warn_of_non_utf8(stream: str, subjects: Iterable[str], so: str) -> None:
         logger.warning(said.with_code)
 
 
-def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
+def ask_stream_names(js: JetStream, subject: str | None = None) -> list[str]:
     """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
 
     def read(answer: dict[str, Any]) -> _Page[None]:
@@ -133,16 +133,16 @@ def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
         return _Page(dict.fromkeys(names), len(names), documents.integer_at(answer, "total"))
 
     wanted = {} if subject is None else {"subject": subject}
-    return list(_all_pages(js, Api.STREAM_NAMES, what=_STREAMS, read=read, body=wanted))
+    return list(_ask_all_pages(js, Api.STREAM_NAMES, what=_STREAMS, read=read, body=wanted))
 
 
 class _Page(NamedTuple, Generic[T]):
     names: dict[str, T]  # with what is known of each, in order
-    entries: int  # entries on the page; several may have one name, see :func:`subjects_of`
+    entries: int  # entries on the page; several may have one name, see :func:`ask_subject_counts`
     total: int  # entries of the whole list
 
 
-def _all_pages(
+def _ask_all_pages(
     js: JetStream,
     operation: Api,
     *names: str,
@@ -194,7 +194,7 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
             raise  # the error is already worded for its caller
         known: list[str] = []
         with contextlib.suppress(NatsError):
-            known = stream_names(js)
+            known = ask_stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
             raise error.with_message(f"{error}; {_listed(missing, known)}").about() from None
@@ -216,7 +216,7 @@ def reporting_missing_kind(
     except StreamNotFoundError as error:
         streams: list[str] = []
         with contextlib.suppress(NatsError):  # as far as the user may list them
-            streams = stream_names(js, subject)
+            streams = ask_stream_names(js, subject)
         near = _nearest(name, [*filter(None, map(name_in, streams))], 0.6)
         hint = f" (there is {near[0]!r})" if near else ""
         raise error.with_message(missing(hint=hint)) from None
@@ -261,7 +261,7 @@ class AccountInfo:
     consumers: Quota  # number of consumers
 
 
-def account_info(js: JetStream) -> AccountInfo:
+def ask_account_info(js: JetStream) -> AccountInfo:
     """Return the account's use, with the limits of all replica tiers added up; raise if it has no JetStream."""
     answer = js.request(Api.ACCOUNT_INFO)
     with bad_answer_is_protocol_error(Api.ACCOUNT_INFO):
@@ -283,7 +283,7 @@ LIST_INTERVAL = 10.0
 """Seconds for which a list of streams is valid: a query notices a new stream at its first look after that."""
 
 
-def matches(pattern: re.Pattern[str], name: str) -> bool:
+def matches_stream_name(pattern: re.Pattern[str], name: str) -> bool:
     """Tell whether a pattern matches the whole name of a stream.
 
     A name that begins like the streams of KV buckets, object stores and MQTT matches only if the text of the pattern
@@ -293,12 +293,12 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
     return reserved.removeprefix("$") in pattern.pattern and pattern.fullmatch(name) is not None
 
 
-def matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
+def ask_matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Return the names of all streams that match a pattern, in order.
 
     A name that servers allow, but that cannot be part of a subject here, raises :class:`UnsupportedStreamError`.
     """
-    names = tuple(name for name in stream_names(js) if matches(pattern, name))
+    names = tuple(name for name in ask_stream_names(js) if matches_stream_name(pattern, name))
     for name in names:
         if violation := name_violation(name):
             raise UnsupportedStreamError(conditions.STREAM_NAME_UNSUPPORTED(stream=name, violation=violation))
@@ -323,7 +323,7 @@ def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> 
     return found
 
 
-def subjects_read(info: StreamInfo, filters: Sequence[str]) -> tuple[str, ...]:
+def subjects_to_read(info: StreamInfo, filters: Sequence[str]) -> tuple[str, ...]:
     """Return which subjects of a stream a reader with some filters reads, of all if there are none.
 
     They are no wider than those on which the stream listens, unless it may hold any subject.
@@ -361,7 +361,7 @@ class Selection:
         """List the matching names, if that is due; warn once when there are none."""
         if self.pattern is None or not self.is_listing_due:
             return
-        self.names = matching_names(js, self.pattern)
+        self.names = ask_matching_names(js, self.pattern)
         self._listed = clock.monotonic()
         if not self.names and self._said.add_if_new():
             logger.warning(conditions.PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
@@ -374,7 +374,7 @@ class Selection:
         streams = [self._seen[name] for name in self.names if name in self._seen]
         if len(streams) < len(self.names):
             return
-        filters = [each for each in unmatched_filters(filters, streams) if not _may_be_held(js, streams, each)]
+        filters = [each for each in unmatched_filters(filters, streams) if not _ask_if_message_held(js, streams, each)]
         self._seen = None
         if filters:
             subjects = sorted({subject for stream in streams for subject in stream.subjects})
@@ -384,14 +384,14 @@ class Selection:
             said = conditions.FILTER_MATCHES_NONE(filters=", ".join(filters), streams=names, subjects=shown)
             logger.warning(said.with_code)
 
-    def leave_out(self, name: str) -> None:
+    def leave_out_until_listed(self, name: str) -> None:
         """Leave out a stream until the names are listed again."""
         self.names = tuple(each for each in self.names if each != name)
 
 
-def _may_be_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
+def _ask_if_message_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
     """Tell whether one of some streams holds a message that matches a filter; True also when that is not reported."""
     try:
-        return any(info.messages and last_sequence(js, info.name, (subject,)) for info in streams)
+        return any(info.messages and ask_last_sequence(js, info.name, (subject,)) for info in streams)
     except (JetStreamError, PermissionsError):
         return True

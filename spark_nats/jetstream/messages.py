@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
-from spark_nats.errors import JetStreamError, NatsError, ProtocolError, or_raise
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError, answer_or_raise
 from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode, message_get_body
@@ -143,7 +143,7 @@ class MessageAt(Asked[StoredMessage | None]):
 
 @dataclass(frozen=True, slots=True)
 class FirstSince(Question[int]):
-    """Asks what :func:`first_sequence_since` returns for the arguments of the same names."""
+    """Asks what :func:`find_first_since` returns for the arguments of the same names."""
 
     stream: str
     time: int
@@ -151,7 +151,7 @@ class FirstSince(Question[int]):
     end: int
 
 
-def answers_to(js: JetStream, questions: Questions, infos: Mapping[str, StreamInfo] = {}) -> dict[Question[Any], Any]:
+def ask_all(js: JetStream, questions: Questions, infos: Mapping[str, StreamInfo] = {}) -> dict[Question[Any], Any]:
     """Return the answers to questions; those that are one request each share a round trip.
 
     Of the streams in ``infos`` whose leader :func:`may_be_former_leader`, a message is believed to be missing, or to be
@@ -169,7 +169,7 @@ def answers_to(js: JetStream, questions: Questions, infos: Mapping[str, StreamIn
         found[place] = max(filter(None, (found[place], again)), default=None)
     for each in questions:
         if isinstance(each, FirstSince):
-            found[each] = first_sequence_since(js, each.stream, each.time, each.start, each.end)
+            found[each] = find_first_since(js, each.stream, each.time, each.start, each.end)
     return found
 
 
@@ -191,7 +191,7 @@ def try_asking(js: JetStream, questions: Sequence[Asked[Any]], wait_first: float
 
 def ask(js: JetStream, questions: Sequence[Asked[Answer]], wait_first: float = 0.0) -> list[Answer]:
     """Ask questions as :func:`try_asking` does, and raise the first error among the answers."""
-    return [or_raise(each) for each in try_asking(js, questions, wait_first)]
+    return [answer_or_raise(each) for each in try_asking(js, questions, wait_first)]
 
 
 def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
@@ -203,26 +203,26 @@ def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
         return error
 
 
-def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
+def ask_last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
     """Return the last message that matches a filter; None when there is none."""
     return ask(js, [MessageAt(stream, None, subject, with_headers=True)])[0]
 
 
-def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
+def ask_last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     """Return the sequence of the last message that matches one of ``filters``, 0 when there is none."""
     found = ask(js, [MessageAt(stream, None, subject) for subject in filters])
     return max((message.sequence for message in found if message), default=0)
 
 
-def sequence_from(
+def ask_sequence_from(
     js: JetStream, stream: str, start: int, filters: Sequence[str], is_doubtful: bool = False
 ) -> int | None:
-    """Return the sequence of what :func:`message_from` returns."""
-    message = message_from(js, stream, start, filters, with_headers=False, ask_twice=is_doubtful)
+    """Return the sequence of what :func:`ask_message_from` returns."""
+    message = ask_message_from(js, stream, start, filters, with_headers=False, ask_twice=is_doubtful)
     return message.sequence if message else None
 
 
-def message_from(
+def ask_message_from(
     js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True, ask_twice: bool = False
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
@@ -237,7 +237,7 @@ def message_from(
     return found
 
 
-def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
+def find_first_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
     """Return the first sequence with ``start <= sequence < end`` stored at or after a time, in nanoseconds since 1970.
 
     A binary search asks the stream's leader for one message at a time. Where times fall, it finds one of the places
@@ -265,7 +265,7 @@ def find_first(
     found, high = None, end
     while start < high:  # messages before ``start`` are not such; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
-        message = message_from(js, stream, middle, (">",), False, is_doubtful)
+        message = ask_message_from(js, stream, middle, (">",), False, is_doubtful)
         is_doubtful = is_doubtful and message is not None
         if message is None or message.sequence >= high:
             high = middle

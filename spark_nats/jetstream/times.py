@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, find_first, first_sequence_since, message_from
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_message_from, find_first, find_first_since
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import EPOCH
 
@@ -44,35 +44,35 @@ class Found(NamedTuple):
     astray: StoredMessage | None = None
 
 
-def first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
+def find_first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
     """Return the first sequence stored at or after a time with a zone, or the stream's next one when there is none.
 
     It considers nothing that was stored after the stream's state ``info``.
     """
     since, first, end = _nanoseconds(time), info.first_sequence, info.last_sequence + 1
-    found = Found(first_sequence_since(js, info.name, since, first, end))
+    found = Found(find_first_since(js, info.name, since, first, end))
     for _ in range(_MAX_FALLS):
         before = range(found.sequence - 1, first - 1, -1)
-        early = _astray(js, info, lambda message: message.time >= since, before)
+        early = _find_farthest_astray(js, info, lambda message: message.time >= since, before)
         if early is None:
             break
-        found = Found(first_sequence_since(js, info.name, since, first, early.sequence + 1), early)
+        found = Found(find_first_since(js, info.name, since, first, early.sequence + 1), early)
     return found
 
 
-def end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = False) -> Found:
+def find_end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = False) -> Found:
     """Return the sequence after the last one stored before a time with a zone; or, if it is ``included``, at that time.
 
     A time counts in microseconds, as it does in a row. It considers nothing that was stored after the stream's state
     ``info``.
     """
     until, end = _nanoseconds(time) + included * 1000, info.last_sequence + 1
-    found = Found(first_sequence_since(js, info.name, until, info.first_sequence, end))
+    found = Found(find_first_since(js, info.name, until, info.first_sequence, end))
     for _ in range(_MAX_FALLS):
-        late = _astray(js, info, lambda message: message.time < until, range(found.sequence, end))
+        late = _find_farthest_astray(js, info, lambda message: message.time < until, range(found.sequence, end))
         if late is None:
             break
-        found = Found(first_sequence_since(js, info.name, until, late.sequence + 1, end), late)
+        found = Found(find_first_since(js, info.name, until, late.sequence + 1, end), late)
     return found
 
 
@@ -96,12 +96,12 @@ def _nanoseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def _astray(
+def _find_farthest_astray(
     js: JetStream, info: StreamInfo, is_astray: Callable[[StoredMessage], bool], beside: range
 ) -> StoredMessage | None:
     """Return the message that is astray and, of those that are seen, the farthest from the beginning of ``beside``."""
     at_once = min(max(1, int(_MAX_BYTES / max(1.0, info.average_size))), _NEAR)
-    questions = [MessageAt(info.name, sequence) for sequence in _some_of(beside, at_once)]
+    questions = [MessageAt(info.name, sequence) for sequence in _sample_sequences(beside, at_once)]
     answers = (ask(js, questions[i : i + at_once]) for i in range(0, len(questions), at_once))
     seen = sorted({each for some in answers for each in some if each and each.sequence in beside})
     found = [each for each in seen if is_astray(each)]
@@ -110,7 +110,7 @@ def _astray(
     return max(found, key=lambda each: beside.index(each.sequence), default=None)
 
 
-def _some_of(beside: range, near: int) -> Iterator[int]:
+def _sample_sequences(beside: range, near: int) -> Iterator[int]:
     """Yield the sequences to look at: each of the first ones, then ever fewer, and the last one."""
     place = 0
     while place < abs(beside.stop - beside.start) - 1:  # where a server makes it up, too long for len()
@@ -129,7 +129,7 @@ def _find_astray_if_times_fall(
         low, high, after = a.sequence + 1, b.sequence, b
         while low < high:
             middle = (low + high) // 2
-            message = message_from(js, stream, middle, (">",), with_headers=False)
+            message = ask_message_from(js, stream, middle, (">",), with_headers=False)
             if message is None or message.sequence >= high:
                 high = middle
             elif is_astray(message):

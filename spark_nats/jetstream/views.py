@@ -7,7 +7,7 @@ to report a loss for several seconds: until then :class:`StreamView` raises a tr
 
 :mod:`.judgement` decides what answers mean for a reader or writer at a position; :func:`ask_and_judge` asks for what
 the decision lacks, and :class:`StreamView` tells when that is needed. Other modules ask for a stream's state by
-:func:`stream_info` or :class:`StateOf`; only :mod:`.listing`, for an account's streams and for subjects, does not.
+:func:`ask_stream_info` or :class:`StateOf`; only :mod:`.listing`, for an account's streams and for subjects, does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.conditions import Once
 from spark_nats.conditions.jetstream import CLOCK_BEHIND, CREATED_OTHERWISE, LOSS_DOUBTFUL
-from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError, or_raise
+from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError, answer_or_raise
 from spark_nats.jetstream import messages
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
@@ -38,7 +38,7 @@ CONFIRMATION = 12.0
 
 @dataclass(frozen=True, slots=True)
 class StateOf(messages.Asked[StreamInfo]):
-    """Asks for a stream's state, see :func:`stream_info`."""
+    """Asks for a stream's state, see :func:`ask_stream_info`."""
 
     stream: str
     again: int = 0  # the sequence for which the state is requested again, which makes this a new question; 0 at first
@@ -62,7 +62,7 @@ _IN_STEP = 500_000_000
 logger = logging.getLogger(__name__)
 
 
-def stream_info(js: JetStream, name: str) -> StreamInfo:
+def ask_stream_info(js: JetStream, name: str) -> StreamInfo:
     """Return a stream's state as its leader knows it, see :func:`~spark_nats.jetstream.streams.check_leader`.
 
     Raises:
@@ -81,19 +81,19 @@ class Trust(Enum):
     BEYOND_DOUBT = auto()  # after a wait that rules out a paused leader; in a cluster that takes CONFIRMATION seconds
 
 
-def wait_until_believed(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
+def ask_again_if_doubted(js: JetStream, answered: StreamInfo, trust: Trust) -> StreamInfo:
     """Return a reported state of a stream, or a newer one where the report alone is not to be believed.
 
     Raises:
         NatsError: the newer state is not reported.
     """
-    return or_raise(wait_until_all_believed(js, {answered.name: answered}, trust)[answered.name])
+    return answer_or_raise(ask_all_again_if_doubted(js, {answered.name: answered}, trust)[answered.name])
 
 
-def wait_until_all_believed(
+def ask_all_again_if_doubted(
     js: JetStream, answered: Mapping[str, StreamInfo], trust: Trust
 ) -> dict[str, StreamInfo | NatsError]:
-    """Return the states of streams as :func:`wait_until_believed` does, or the error in an answer, in one round trip.
+    """Return the states of streams as :func:`ask_again_if_doubted` does, or the error in an answer, in one round trip.
 
     A leader that resumes after a pause first answers the requests that wait for it, and then hears that there is
     another leader. So of two leaders, the one that knows less was paused.
@@ -125,10 +125,10 @@ def ask_and_judge(
     Raises:
         NatsError: a request failed.
     """
-    return messages.run_decision(judge(position, info), ask or partial(messages.answers_to, js))
+    return messages.run_decision(judge(position, info), ask or partial(messages.ask_all, js))
 
 
-def is_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
+def ask_if_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
     """Tell whether a stream is another one than that of a position; requests nothing where it was created as noted.
 
     Raises:
@@ -159,31 +159,31 @@ def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     if position.time is None:
         return end
     start = info.first_sequence
-    later = messages.first_sequence_since(js, info.name, position.time + 1, start, end)
-    behind = _clock_behind(js, position, info.name)
+    later = messages.find_first_since(js, info.name, position.time + 1, start, end)
+    behind = _ask_clock_lag(js, position, info.name)
     if not behind or later == start:
         return later
     if (before := position.before) is not None and start <= before.sequence < end:
         there = messages.ask(js, [messages.MessageAt(info.name, before.sequence)])[0]
         if there is not None and Fingerprint(there.sequence, there.time) == before:
             start = before.sequence + 1
-    first = min(later, messages.first_sequence_since(js, info.name, position.time - behind - _IN_STEP, start, end))
+    first = min(later, messages.find_first_since(js, info.name, position.time - behind - _IN_STEP, start, end))
     if first < later and (fallen := find_time_fall(js, info, first, later, behind // 2)) is not None:
         # The clock may also have been set back since, and then what was stored before that has later times.
-        first = messages.first_sequence_since(js, info.name, position.time + 1, first, fallen.sequence)
+        first = messages.find_first_since(js, info.name, position.time + 1, first, fallen.sequence)
     if first < later:
         said = CLOCK_BEHIND(stream=info.name, seconds=behind / 1e9, first=first, last=later - 1)
         logger.warning(said.with_code)
     return first
 
 
-def _clock_behind(js: JetStream, position: Position, stream: str) -> int:
+def _ask_clock_lag(js: JetStream, position: Position, stream: str) -> int:
     """Return by how many nanoseconds the clock of a stream's leader is behind; 0 where it is about right.
 
     It is behind where it shows an earlier time than this machine's, or than was noted at a position.
     """
     at = max(clock.time_ns(), position.time or 0, position.latest or 0)
-    now = stream_info(js, stream).time
+    now = ask_stream_info(js, stream).time
     return at - now if now and at - now > _IN_STEP else 0
 
 
@@ -224,7 +224,7 @@ class StreamView:
             NatsError: the request failed.
         """
         try:
-            info = stream_info(js, stream)
+            info = ask_stream_info(js, stream)
         except StreamNotFoundError as error:
             self.require_loss_confirmed(js, stream, str(error))
             raise
@@ -251,7 +251,7 @@ class StreamView:
         """The streams about which something was logged since they were last complete."""
         return frozenset(self._logged)
 
-    def mark_logged(self, stream: str) -> None:
+    def note_logged(self, stream: str) -> None:
         """Note that something is logged about a stream."""
         self._logged.add(stream)
 
@@ -305,7 +305,7 @@ class StreamView:
             if not (asked or place in answers or is_due or self.needs_comparison(js, info)):
                 return {place: messages.StoredMessage(position.last, position.time or 0)}  # taken for unchanged
             asked.extend(questions)
-            return messages.answers_to(js, questions)
+            return messages.ask_all(js, questions)
 
         found = messages.run_decision(judge(position, info), ask, answers)
         if place in asked and found is Judgement.INTACT:

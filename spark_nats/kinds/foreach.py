@@ -15,7 +15,7 @@ from pyspark.sql.types import Row
 
 from spark_nats.conditions.queries import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
-from spark_nats.kinds.queries import check_any_option_set, kind_of, parse, parse_write_options
+from spark_nats.kinds.queries import check_any_option_set, kind_of, parse_options, parse_write_options
 from spark_nats.kinds.streams.options import WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
@@ -59,12 +59,12 @@ class NatsForeachWriter:
     def __init__(self, **options: str | float | bool) -> None:
         texts = {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in options.items()}
         with errors_for_spark():
-            settings = parse(texts)
+            settings = parse_options(texts)
             check_any_option_set(settings)
             if refused := kind_of(settings, writing=True).not_by_foreach:
                 raise OptionError(refused())
             if "deduplicate" not in settings.given and {"stream", "streamPattern", "bucket"} & set(settings.given):
-                settings = parse({**texts, "deduplicate": WINDOW})
+                settings = parse_options({**texts, "deduplicate": WINDOW})
             self._options = parse_write_options(settings, streaming=True)
             if self._options.is_exact:
                 raise OptionError(FOREACH_IS_NOT_EXACT())
@@ -124,7 +124,7 @@ class _Sending:
         self._rows: Queue[Row | None] = Queue(_MAX_WAITING)  # the rows that wait; None after the last one
         self._given_up = False
         self._failed: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
+        self._thread = threading.Thread(target=self._write_rows_until_end, name=f"spark-nats {task.name}", daemon=True)
         self._thread.start()
 
     def put_or_raise(self, row: Row) -> None:
@@ -147,7 +147,7 @@ class _Sending:
                 self._rows.put(row, timeout=_LOOK)
                 return
 
-    def _run(self) -> None:
+    def _write_rows_until_end(self) -> None:
         try:
             with errors_for_spark():
                 write_partition(self._options, self._task, self._wait_for_batches(), self._sink)

@@ -28,9 +28,9 @@ def retry_during_election(action: Callable[[], Result], retries: RetryOptions, w
     Raises:
         NatsError: the action failed.
     """
-    from spark_nats.client.retrying import retrying
+    from spark_nats.client.retrying import run_with_retries
 
-    return retrying(action, retries, what, established=False, retry_if=_may_be_election)
+    return run_with_retries(action, retries, what, established=False, retry_if=_may_be_election)
 
 
 def _may_be_election(error: NatsError) -> bool:
@@ -56,8 +56,8 @@ def prepare_if_due(query: str, what: str, retries: RetryOptions, prepare: Callab
         return
 
     def waiting(known: bool) -> None:
-        from spark_nats.client.retrying import retrying
+        from spark_nats.client.retrying import run_with_retries
 
-        retrying(prepare, retries, what, established=known)
+        run_with_retries(prepare, retries, what, established=known)
 
     run_at_most_every(prepared_fact(query), waiting, PREPARED_FOR)

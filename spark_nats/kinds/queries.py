@@ -19,7 +19,7 @@ from spark_nats.kinds.kind import Kind, Operation, import_by_name
 from spark_nats.options import settings
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.nearest import VIEW
-from spark_nats.options.option import Option, values_of
+from spark_nats.options.option import Option, values_of_group
 from spark_nats.options.query import Query
 from spark_nats.options.settings import Settings
 
@@ -86,7 +86,7 @@ def options_by_section() -> dict[str, list[Documented]]:
     return dict(found)
 
 
-def parse(options: Given) -> Settings:
+def parse_options(options: Given) -> Settings:
     """Read the values, and the files that they name; values that were read already are returned unchanged.
 
     Raises:
@@ -95,7 +95,7 @@ def parse(options: Given) -> Settings:
     """
     if isinstance(options, Settings):
         return options
-    return settings.parse(options, {name: each.option for name, each in documented_options().items()})
+    return settings.parse_options(options, {name: each.option for name, each in documented_options().items()})
 
 
 def kind_of(given: Settings, writing: bool) -> Kind:
@@ -118,9 +118,9 @@ def check_and_choose_operation(given: Settings, writing: bool, streaming: bool) 
     if use is None:
         raise OptionError(kind.not_streamed(given.given))
     refuse_unsuited(given, kind, writing, streaming, given.given)
-    values = {"api_prefix": given.api_prefix, **values_of(use.options, given.values, streaming)}
+    values = {"api_prefix": given.api_prefix, **values_of_group(use.options, given.values, streaming)}
     query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
-    return use, query.check_and_convert(given.given)
+    return use, query.check_and_make_query(given.given)
 
 
 def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:
@@ -159,7 +159,7 @@ def parse_read_options(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
-    return check_and_choose_operation(parse(options), False, streaming)[1]
+    return check_and_choose_operation(parse_options(options), False, streaming)[1]
 
 
 def parse_write_options(options: Given, streaming: bool) -> Any:
@@ -168,7 +168,7 @@ def parse_write_options(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: an option is invalid or does not apply, or two options contradict each other.
     """
-    return check_and_choose_operation(parse(options), True, streaming)[1]
+    return check_and_choose_operation(parse_options(options), True, streaming)[1]
 
 
 def check_any_option_set(given: Settings) -> None:

@@ -12,12 +12,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.auth import Credentials, keep_renewed, read_newest
-from spark_nats.client.choosing import add_announced, announced_text
+from spark_nats.client.auth import Credentials, note_renewed_credentials, read_newest_credentials
+from spark_nats.client.choosing import add_announced, encode_announced_servers
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.jetstream.consuming.placing import servers_at_hand
+from spark_nats.jetstream.consuming.placing import peers_in_connected_cluster
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.preparing import retry_during_election
 from spark_nats.options.hints import errors_for_spark
@@ -38,7 +38,8 @@ class Partition(InputPartition):
     Spark gives tasks the reader as it was before it first connected, so each partition brings these servers.
 
     Attributes:
-        announced: the servers announced to the driver, see :func:`~spark_nats.client.choosing.announced_text`.
+        announced: the servers announced to the driver, see
+            :func:`~spark_nats.client.choosing.encode_announced_servers`.
         login: the driver's credentials, if their file was renewed since it was first read; else None.
         server: name of the server from which the task reads if it can; empty for any. Rows do not depend on it.
     """
@@ -47,16 +48,16 @@ class Partition(InputPartition):
     login: Credentials | None = field(default=None, kw_only=True, repr=False)
     server: str = field(default="", kw_only=True)
 
-    def add_servers(self, options: ConnectionOptions) -> None:
+    def note_servers_and_login(self, options: ConnectionOptions) -> None:
         """Add the servers that the driver knows to those that this process knows, and the login that it has now."""
         add_announced(options, self.announced)
         if self.login is not None:
-            keep_renewed(options.credentials, self.login)
+            note_renewed_credentials(options.credentials, self.login)
 
 
-def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
+def with_servers_and_login(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
     """Return partitions with the announced servers that this process knows, and with its login if that was renewed."""
-    known, login = announced_text(options), read_newest(options.credentials)
+    known, login = encode_announced_servers(options), read_newest_credentials(options.credentials)
     renewed = login if login != options.credentials else None
     if not known and renewed is None:
         return list(partitions)
@@ -65,18 +66,18 @@ def with_servers(partitions: Iterable[Partition], options: ConnectionOptions) ->
 
 @contextlib.contextmanager
 def leased_jetstream(options: Query, what: str, waits: bool = False) -> Iterator[JetStreamLease]:
-    """Lease JetStream to a task; ``what`` names the task in the log, and ``waits`` is that of :func:`.pool.borrow`."""
+    """Lease JetStream to a task; ``what`` names it in the log, ``waits`` is that of :func:`.pool.borrow`."""
     with leased(options.connection, options.retries, what, waits) as lease:
         yield JetStreamLease(lease, options.api_prefix)
 
 
-def approach_leader(lease: JetStreamLease, stream: StreamInfo, rows: int, size: int) -> None:
+def move_to_leader(lease: JetStreamLease, stream: StreamInfo, rows: int, size: int) -> None:
     """Go on over a connection to a stream's leader, if one can be had and there are many rows, or bytes, to write.
 
     What another server takes for the stream it hands on to the leader. Small writes stay where they are.
     """
-    if (rows >= MANY_ROWS or size >= MANY_BYTES) and servers_at_hand(stream, lease.js.connection.info):
-        lease.lease.approach(stream.leader)
+    if (rows >= MANY_ROWS or size >= MANY_BYTES) and peers_in_connected_cluster(stream, lease.js.connection.info):
+        lease.lease.move_to_server(stream.leader)
 
 
 Q = TypeVar("Q", bound=Query)
@@ -100,7 +101,7 @@ class TaskReader(Generic[Q, P]):
             NatsError: it cannot, or not within ``retryTimeout``.
         """
         if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
-            partition.add_servers(self._options.connection)
+            partition.note_servers_and_login(self._options.connection)
             with errors_for_spark():
                 yield from self._read_rows(partition)  # type: ignore[arg-type]
 
@@ -125,7 +126,7 @@ class BatchReader(TaskReader[Q, P], DataSourceReader):
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
             found = retry_during_election(lambda: self._plan(js), options.retries, "planning a batch")
-        return with_servers(found, options.connection)
+        return with_servers_and_login(found, options.connection)
 
     def _plan(self, js: JetStream) -> Iterable[P]:
         """Return the partitions."""

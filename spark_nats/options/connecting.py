@@ -213,10 +213,10 @@ class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
         )
         if tls == TlsOptions():
             return None
-        from spark_nats.client.tls import context_of  # slow to import, and rarely needed
+        from spark_nats.client.tls import make_tls_context  # slow to import, and rarely needed
 
         try:
-            context_of(tls)
+            make_tls_context(tls)
         except ValueError as error:
             named = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if name in given]
             raise OptionError(INVALID_TLS_OPTIONS(options=", ".join(named), reason=error)) from None

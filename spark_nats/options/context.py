@@ -6,7 +6,7 @@ import base64
 import os
 import re
 
-from spark_nats.options.files import is_plain, may_be_shown, path_of, read_file, read_text_file
+from spark_nats.options.files import is_plain, may_file_name_be_shown, path_of, read_file, read_text_file
 from spark_nats.protocol.documents import parse_document
 
 # The option that corresponds to each field of a context.
@@ -56,7 +56,7 @@ def read_context(where: str) -> dict[str, str]:
             unsupported field or a value of the wrong type. The message contains no value of a field, and shows
             ``where`` only if there is such a context.
     """
-    content = _content_of(where)
+    content = _read_context_file(where)
     try:
         document = parse_document(content)
     except ValueError:
@@ -117,7 +117,7 @@ def _decode_data_uri(data: str) -> str | None:
         return None
 
 
-def _content_of(where: str) -> bytes:
+def _read_context_file(where: str) -> bytes:
     """Return the content of a context's file; raise ValueError if it cannot be read."""
     home = os.environ.get("XDG_CONFIG_HOME")
     contexts = f"{home or '~/.config'}/nats/context"
@@ -127,7 +127,7 @@ def _content_of(where: str) -> bytes:
         return read_file(path)
     except ValueError as error:
         reason = str(error)
-    if may_be_shown(path) and (is_path or os.path.lexists(path_of(path))):
+    if may_file_name_be_shown(path) and (is_path or os.path.lexists(path_of(path))):
         raise ValueError(f"is {where!r}, which {reason}")
     if not is_path:
         there = sorted(each.stem for each in path_of(contexts).glob("*.json"))

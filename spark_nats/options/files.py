@@ -41,7 +41,7 @@ def read_file(name: str) -> bytes:
     raise ValueError(f"cannot be read: {reason}")  # not below an error that has the name
 
 
-def may_be_shown(name: str) -> bool:
+def may_file_name_be_shown(name: str) -> bool:
     """Return whether an error may show what ought to be the name of a file.
 
     It may if there is such a file. Else all parts must be plain words, and the first folder must exist, or the name end
@@ -81,7 +81,7 @@ def read_text_file(name: str, instead: str) -> str:
         if "\ufffd" in content:
             raise ValueError(f"is {shown_file_name(name)}, which is not a text file")
         return content
-    if may_be_shown(name):
+    if may_file_name_be_shown(name):
         raise ValueError(f"is {name!r}, which {reason}")
     raise ValueError(
         f"must be the name of a file; its value, which may be a secret and is not shown, {reason}; {instead}"
@@ -90,4 +90,4 @@ def read_text_file(name: str, instead: str) -> str:
 
 def shown_file_name(name: str) -> str:
     """Return the name of a file, as an error may show it."""
-    return repr(name) if may_be_shown(name) else "a file whose name may be a secret and is not shown"
+    return repr(name) if may_file_name_be_shown(name) else "a file whose name may be a secret and is not shown"

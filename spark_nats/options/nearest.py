@@ -103,7 +103,7 @@ def is_table_option(name: str) -> bool:
     return name.lower() in ("provider", "owner") or name.lower().startswith("option.")
 
 
-def instead_of_path(path: str) -> ConditionText:
+def describe_unused_path(path: str) -> ConditionText:
     """Return the error text for a path, with what to do instead."""
     shown = re.sub("//[^/]*@", "//…@", path)  # without a password
     table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""

@@ -45,7 +45,7 @@ class Option:
             OptionError: the value is invalid in such a query.
         """
         if self.name in given:
-            return value_of(self.name, given[self.name], self.use) if self.use else given[self.name]
+            return read_option_value(self.name, given[self.name], self.use) if self.use else given[self.name]
         text = self.default_in(streaming)
         return self.absent if text is None else self.read(text)
 
@@ -110,7 +110,7 @@ class Group:
         dataclass(init=False, repr=False, frozen=True, kw_only=True)(cls)
 
 
-def values_of(group: type[Group], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
+def values_of_group(group: type[Group], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
     """Return the values of the options of a dataclass, by the names of its fields.
 
     Args:
@@ -131,7 +131,7 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def value_of(name: str, text: Any, read: Callable[[Any], T]) -> T:
+def read_option_value(name: str, text: Any, read: Callable[[Any], T]) -> T:
     """Read the value of an option.
 
     Raises:

@@ -43,7 +43,7 @@ class Query(Group):
     retries: RetryOptions
     streaming: bool  # whether this is a streaming query
 
-    def check_and_convert(self, given: Collection[str]) -> Query:
+    def check_and_make_query(self, given: Collection[str]) -> Query:
         """Return this query as Spark will run it, with its options checked.
 
         Args:
@@ -54,7 +54,7 @@ class Query(Group):
         """
         return self
 
-    def as_a(self, other: type[Q], **others: Any) -> Q:
+    def converted_to(self, other: type[Q], **others: Any) -> Q:
         """Return a query of another kind that does the work of this one, with all fields that both kinds have.
 
         ``others`` are further values, by field. The remaining options have their defaults.
@@ -149,7 +149,7 @@ class Triggers(Group, section="Micro-batches and partitions"):
         streaming=True,
     )
 
-    def check_triggers(self) -> None:
+    def check_trigger_limits(self) -> None:
         """Check that a micro-batch may be as large as its minimum.
 
         Raises:
@@ -177,7 +177,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         excludes=("startingOffsets",),
     )
     starting_must_exist: bool = option(
-        values.read_must_exist,
+        values.read_error_or_latest,
         "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
         "the next one, `error` fails before anything is read",
         default=LATEST,
@@ -199,12 +199,12 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         Raises:
             OptionError: the offsets are for another name.
         """
-        self.check_offsets("startingOffsets", self.starting, (name,))
+        self.check_offset_streams("startingOffsets", self.starting, (name,))
         offsets = self.starting_offsets
         return {stream: offsets[name]} if isinstance(offsets, dict) else offsets
 
     @staticmethod
-    def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
+    def check_offset_streams(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
         """Check that offsets in JSON are for exactly these streams.
 
         Raises:

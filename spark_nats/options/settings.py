@@ -16,9 +16,9 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
-from spark_nats.options.files import is_plain, may_be_shown
-from spark_nats.options.nearest import hint, instead_of_path, is_table_option
-from spark_nats.options.option import Option, value_of, values_of
+from spark_nats.options.files import is_plain, may_file_name_be_shown
+from spark_nats.options.nearest import describe_unused_path, hint, is_table_option
+from spark_nats.options.option import Option, read_option_value, values_of_group
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
 
@@ -48,10 +48,10 @@ class Settings:
     @property
     def api_prefix(self) -> str:
         """Subject prefix of the JetStream API."""
-        return str(values_of(JetStreamQuery, self.values)["api_prefix"])
+        return str(values_of_group(JetStreamQuery, self.values)["api_prefix"])
 
 
-def parse(options: Mapping[str, str], known: Known) -> Settings:
+def parse_options(options: Mapping[str, str], known: Known) -> Settings:
     """Read the values of options, and the files that they name.
 
     Raises:
@@ -63,12 +63,12 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
         option = known.get(name.lower())
         value = options[name]
         if option is not None:
-            given[option.name] = value_of(option.name, value, option.read)
+            given[option.name] = read_option_value(option.name, value, option.read)
         elif name.lower() in ("path", "paths"):
-            raise OptionError(instead_of_path(value))
+            raise OptionError(describe_unused_path(value))
         elif name.lower() not in SPARKS_OWN:
             raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
-    values = {**given, **_of_context(given)} if "context" in given else given
+    values = {**given, **_values_of_context(given)} if "context" in given else given
     for name in values:
         for other in known[name.lower()].excludes:
             if other in values:
@@ -80,7 +80,7 @@ def parse(options: Mapping[str, str], known: Known) -> Settings:
             raise OptionError(OPTION_NEEDS_OPTION(option=name, needed=either))
     if "domain" in values:
         values = {**values, "apiPrefix": prefix_of_domain(values["domain"])}
-    connecting = Connecting(**values_of(Connecting, values))
+    connecting = Connecting(**values_of_group(Connecting, values))
     connection = connecting.connection(values, values.get("echo", True))
     return Settings(given, values, connection, connecting.retries(connection))
 
@@ -91,7 +91,7 @@ def connection_options(**options: str) -> ConnectionOptions:
     Raises:
         OptionError: an option is unknown, is not about the connection, has an invalid value, or contradicts another.
     """
-    return parse(options, {**CONNECTION, **Echo.options}).connection
+    return parse_options(options, {**CONNECTION, **Echo.options}).connection
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
@@ -110,7 +110,7 @@ def options_of_urls(urls: str) -> dict[str, str]:
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
 
 
-def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
+def _values_of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a context by option name, without those that options override."""
     found = given["context"]
     for group in TOGETHER:
@@ -127,7 +127,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             problem = str(error)
         # Not below the error that has the value: it may be a secret in a wrong place.
-        if not (is_plain(text) or may_be_shown(text)):
+        if not (is_plain(text) or may_file_name_be_shown(text)):
             problem = problem.replace(repr(text), "what is not shown here")
         raise OptionError(INVALID_CONTEXT(option=name, problem=problem))
     return values

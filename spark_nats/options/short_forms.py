@@ -42,7 +42,7 @@ def is_short(entry: object) -> bool:
 
 def to_text(entry: ShortEntry) -> str | None:
     """Return the short form of an entry; None if its time of creation is not written as servers write it."""
-    created = _number_of(entry.created)
+    created = _parse_exact_time(entry.created)
     if created is None:
         return None
     age, latest, before = (
@@ -73,7 +73,7 @@ def parse_short_entry(text: str) -> ShortEntry:
 
 
 @lru_cache(_KNOWN)
-def _number_of(created: str) -> int | None:
+def _parse_exact_time(created: str) -> int | None:
     number = parse_time(created)
     return None if number is None or number < 0 or _text_of(number) != created else number
 

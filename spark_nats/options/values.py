@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
+from spark_nats.client.auth import Credentials, parse_creds, parse_key_pair, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import read_text_file, shown_file_name
@@ -72,7 +72,7 @@ def read_boolean(text: str) -> bool:
     return read_word(text, "true", "false") == "true"
 
 
-def read_bucket(text: str) -> str:
+def read_bucket_name(text: str) -> str:
     """Read the name of a KV bucket (ADR-8)."""
     if not re.fullmatch("[a-zA-Z0-9_-]+", text):
         raise ValueError(f"is {text!r}; a bucket's name has only letters, digits, '_' and '-'")
@@ -83,7 +83,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MAX_DURATION = 500 * 3600.0  # seconds; the system takes waits as milliseconds in 31 bits
 
 
-def read_must_exist(text: str) -> bool:
+def read_error_or_latest(text: str) -> bool:
     """Read ``error`` or ``latest``; return whether a message must exist."""
     return read_word(text, ERROR, LATEST) == ERROR
 
@@ -145,7 +145,7 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
-def find_object(text: str) -> dict[str, Any] | None:
+def parse_object_or_none(text: str) -> dict[str, Any] | None:
     """Return the JSON object in a text; None when it holds none.
 
     Raises:
@@ -171,7 +171,7 @@ def read_offsets(text: str) -> Offsets:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
-        parsed = find_object(text)
+        parsed = parse_object_or_none(text)
     except ValueError as error:
         raise ValueError(f"is {text!r}; it {error}") from None
     try:
@@ -294,7 +294,7 @@ def read_key_pem(text: str) -> str:
     return pem
 
 
-def _from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
+def _credentials_from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
     content = _text_with_lines(text)
     try:
         credentials = parse(content)
@@ -327,7 +327,7 @@ def read_jwt(text: str) -> str:
 
 def _require_usable_key(credentials: Credentials) -> Credentials:
     try:
-        key_pair(credentials.nkey_seed or "")
+        parse_key_pair(credentials.nkey_seed or "")
     except InvalidCredentialsError:
         raise ValueError("is not an nkey seed of a user, which begins with SU") from None
     except AuthorizationError as error:
@@ -336,8 +336,8 @@ def _require_usable_key(credentials: Credentials) -> Credentials:
 
 
 # An nkey seed and the content of a .creds file, each as a text and as the name of a file.
-read_seed = partial(_from_text, parse=parse_seed)
-read_credentials = partial(_from_text, parse=parse_creds)
+read_seed = partial(_credentials_from_text, parse=parse_seed)
+read_credentials = partial(_credentials_from_text, parse=parse_creds)
 read_seed_file = partial(_from_file, parse=parse_seed)
 
 
@@ -435,7 +435,7 @@ def read_create_option(text: str, what: str, fields: Collection[str], example: s
     """
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
-    config = find_object(text)
+    config = parse_object_or_none(text)
     if config is None:
         raise ValueError(f"must be true, false or {what}'s configuration in JSON, such as {example}")
     for name, value in config.items():

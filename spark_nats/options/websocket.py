@@ -36,7 +36,7 @@ _OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer
 
 def read_websocket_headers(text: str) -> ByWebSocket:
     """Read a JSON object with the headers of a request; no error shows a value."""
-    found = values.find_object(text)
+    found = values.parse_object_or_none(text)
     if found is None:
         raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
     for name, value in found.items():

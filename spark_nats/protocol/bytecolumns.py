@@ -96,7 +96,7 @@ def texts(values: Sequence[str]) -> pa.StringArray:
     return byte_strings([value.encode() for value in values]).view(pa.string())
 
 
-def repeated(text: str, rows: int) -> pa.StringArray:
+def repeat_text(text: str, rows: int) -> pa.StringArray:
     """Return a column that has the same text in every row."""
     return pa.repeat(texts([text])[0], rows)
 
@@ -287,11 +287,11 @@ def to_text(array: pa.BinaryArray) -> Text:
     try:
         return Text(array.cast(pa.string()))
     except pa.ArrowInvalid:
-        values = _replacing(data, offsets)
+        values = _decode_replacing(data, offsets)
     return Text(values, np.flatnonzero(~flags_of(pc.equal(values.cast(pa.binary()), array))))
 
 
-def _replacing(data: Bytes, offsets: Positions) -> pa.StringArray:
+def _decode_replacing(data: Bytes, offsets: Positions) -> pa.StringArray:
     """Decode all rows at once with Python's decoder; an LF after each row separates it from the next."""
     ends = offsets[1:] + np.arange(len(offsets) - 1)
     lines = np.insert(data, offsets[1:], _LF)

@@ -33,7 +33,7 @@ class ConsumerInfo:
     leader: str  # name of the server that leads it; empty without a cluster
 
     @property
-    def after_acknowledged(self) -> int:
+    def sequence_after_acknowledged(self) -> int:
         """The sequence before which all is acknowledged, or delivered if its policy asks for no acknowledgements.
 
         Servers before 2.14 report no floor until something is acknowledged, wherever the consumer began.
@@ -107,7 +107,7 @@ def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
     return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
 
 
-def copied_stream_text(config: dict[str, Any]) -> str:
+def describe_copied_stream(config: dict[str, Any]) -> str:
     """Return in words the stream for which a consumer copies, as its source or its mirror does; empty for others.
 
     Servers create such a consumer since nats-server 2.14, with the stream's name in its metadata.

@@ -8,10 +8,10 @@ and then the guesses are *verified*: a frame counts only if it begins exactly wh
 inside a payload that looks like a message is never reached that way.
 
 Where a verified frame is not followed by a good candidate (a control line, a tab after ``MSG``, several spaces between
-fields, a torn frame, an error), :meth:`_Scan._step` takes one step by the protocol's grammar as it is written, and the
-guesses continue from there. So a guess can cost time but not correctness: the grammar decides whatever the guess does
-not recognise, and only the grammar raises errors. The grammar alone reads chunks of a few frames: with arrays, the
-answer to a request would take ten times as long.
+fields, a torn frame, an error), :meth:`_Scan._take_frame_or_line` takes one step by the protocol's grammar as it is
+written, and the guesses continue from there. So a guess can cost time but not correctness: the grammar decides whatever
+the guess does not recognise, and only the grammar raises errors. The grammar alone reads chunks of a few frames: with
+arrays, the answer to a request would take ten times as long.
 
 Frames with the layout of a chunk's first one need no guess: the grammar reads that one, and a comparison tells how many
 follow. Answers to published messages are such frames.
@@ -134,8 +134,8 @@ class _Scan:
             if guess is None and rest > SMALL:
                 guess = _Guess(self.buffer, self.max_line, self.max_message)
             if guess is not None and (frames := guess.chain_from(self.position)).shape[1]:
-                self._add(frames)
-            elif not self._step():
+                self._add_frames(frames)
+            elif not self._take_frame_or_line():
                 break
 
     def _take_alike(self) -> None:
@@ -144,7 +144,7 @@ class _Scan:
         In such a frame each part is as long as in the first one, the subject and the reply have no white space, and
         all other bytes outside the payload are the same. So the grammar finds each part at the same place.
         """
-        if not self._step() or not self._rows:
+        if not self._take_frame_or_line() or not self._rows:
             return
         _, subject, subject_end, _, _, reply, reply_end, header, _, end = frame = self._rows[0]
         size = self.position
@@ -160,7 +160,7 @@ class _Scan:
             odd = np.flatnonzero(part <= _SPACE if (first, last) in names else part != part[:1])
             alike = int(odd[0]) // (last - first) if len(odd) else alike
         if alike > 1:
-            self._add(np.array(frame)[:, np.newaxis] + size * np.arange(1, alike))
+            self._add_frames(np.array(frame)[:, np.newaxis] + size * np.arange(1, alike))
 
     def messages(self) -> Messages:
         self._gather()
@@ -173,13 +173,13 @@ class _Scan:
             self._tables.append(np.ascontiguousarray(np.array(self._rows, np.int64).T))
             self._rows = []
 
-    def _add(self, frames: bytecolumns.Positions) -> None:
+    def _add_frames(self, frames: bytecolumns.Positions) -> None:
         self._gather()
         self._tables.append(frames)
         self._count += frames.shape[1]
         self.position = int(frames[-1, -1]) + 2
 
-    def _step(self) -> bool:
+    def _take_frame_or_line(self) -> bool:
         """Take one frame or control line by the grammar; return False when it is not complete yet."""
         start = self.position
         available = len(self.chunk) - start

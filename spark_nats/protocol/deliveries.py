@@ -1,8 +1,8 @@
 """Deliveries of a consumer: how they are requested, and what statuses and reply subjects tell of them.
 
-JetStream reports about a pull request by a status (ADR-13, ADR-37); :func:`pull_event` returns what it means for the
-reader. A status that carries ``Nats-Pending-Messages`` ends one request, unless the consumer is gone. The reply subject
-of a delivery carries the message's metadata, in two forms (ADR-15)::
+JetStream reports about a pull request by a status (ADR-13, ADR-37); :func:`interpret_pull_status` returns what it means
+for the reader. A status that carries ``Nats-Pending-Messages`` ends one request, unless the consumer is gone. The reply
+subject of a delivery carries the message's metadata, in two forms (ADR-15)::
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time ns>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.….<pending>[.<token>]
@@ -99,13 +99,13 @@ class Deliveries:
 
     def stream_sequences(self) -> Positions:
         """Return the stream sequences."""
-        return self._number(1)
+        return self._parse_numbers(1)
 
     def timestamps(self) -> Positions:
         """Return when the messages were stored, in nanoseconds since 1970 UTC."""
-        return self._number(3)
+        return self._parse_numbers(3)
 
-    def _number(self, k: int) -> Positions:
+    def _parse_numbers(self, k: int) -> Positions:
         start, end = self._dots.at_each(self._before + k) + 1, self._dots.at_each(self._before + k + 1)
         value, valid = decimals(self._data, start, end)
         self._require(valid)
@@ -124,7 +124,8 @@ def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat:
 
     Args:
         messages: maximum number of messages.
-        max_bytes: maximum bytes, counted as by :func:`~spark_nats.jetstream.reading.pulls.sizes_of`; None for no limit.
+        max_bytes: maximum bytes, counted as by :func:`~spark_nats.jetstream.reading.pulls.pull_sizes_of`; None for no
+            limit.
         expires: seconds until the request expires.
         heartbeat: seconds without a message after which the server sends a heartbeat; at most half of ``expires``.
     """
@@ -172,7 +173,7 @@ _TOO_LARGE = "message size exceeds maxbytes"
 _GONE = {"consumer deleted", "server shutdown", "consumer is push based", "exceeded maxwaiting"}
 
 
-def pull_event(status: Status) -> PullEvent:
+def interpret_pull_status(status: Status) -> PullEvent:
     """Return what a status means for a pull request; an unknown one, such as 400 or 412, refuses later ones too.
 
     ``Nats-Pending-Messages`` is in 408 Request Timeout and Interest Expired, 409 Message Size Exceeds MaxBytes and

@@ -186,7 +186,7 @@ class NobodyAnswers(NamedTuple):
 DirectEvent = BatchEnded | NobodyAnswers | RequestRefused
 
 
-def direct_event(status: Status) -> DirectEvent:
+def interpret_direct_status(status: Status) -> DirectEvent:
     """Return what a status means for a batched direct get; an unknown one, such as 408, refuses later ones too."""
     if status.code == 204:
         last, pending = status.number("Nats-Last-Sequence"), status.number("Nats-Num-Pending")

@@ -41,7 +41,7 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     Servers write U+FFFD for bytes that are not UTF-8. Names that become equal this way have the list of their values.
     """
     text = data.decode() if isinstance(data, bytes) else data
-    hook = _object if REPLACED in text or "\\ufffd" in text else None
+    hook = _merge_equal_names if REPLACED in text or "\\ufffd" in text else None
     try:
         document = json.loads(text, parse_constant=_refuse, object_pairs_hook=hook)
         if isinstance(data, str) or "\\ud" in text or "\\uD" in text:
@@ -53,7 +53,7 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     return document
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _merge_equal_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         values = defaultdict[str, list[Any]](list)
@@ -82,7 +82,7 @@ def integer_at(document: Any, *path: str, least: int = 0) -> int:
     """
     value = value_at(document, *path)
     if type(value) is not int or not least <= value <= MAX_INTEGER:
-        raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
+        raise _wrong_value_error(path, f"not an integer from {least} to 2^64 - 1")
     return value
 
 
@@ -118,7 +118,7 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _wrong(path, "not a list of strings")
+        raise _wrong_value_error(path, "not a list of strings")
     return tuple(value)
 
 
@@ -143,7 +143,7 @@ def base64_at(document: Any, *path: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
     except (TypeError, ValueError):
-        raise _wrong(path, "not base64") from None
+        raise _wrong_value_error(path, "not base64") from None
 
 
 def time_at(document: Any, *path: str) -> int:
@@ -151,7 +151,7 @@ def time_at(document: Any, *path: str) -> int:
     value = value_at(document, *path)
     time = parse_time(value) if isinstance(value, str) else None
     if time is None:
-        raise _wrong(path, "not a time")
+        raise _wrong_value_error(path, "not a time")
     return time
 
 
@@ -174,11 +174,11 @@ def value_at(document: Any, *path: str) -> Any:
 
 def _checked(kind: type[T], value: Any, path: tuple[str, ...], what: str) -> T:
     if not isinstance(value, kind):
-        raise _wrong(path, what)
+        raise _wrong_value_error(path, what)
     return value
 
 
-def _wrong(path: tuple[str, ...], what: str) -> ValueError:
+def _wrong_value_error(path: tuple[str, ...], what: str) -> ValueError:
     return ValueError(f"{'.'.join(path)!r} is {what}")
 
 

@@ -123,7 +123,7 @@ def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     rows = len(blocks)
     data, offsets = bytecolumns.packed(blocks)
     if len(data) == 0:
-        return HeaderColumn(no_headers(rows), 0, bytecolumns.NO_POSITIONS)
+        return HeaderColumn(empty_headers_column(rows), 0, bytecolumns.NO_POSITIONS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
     ends = (length >= 2) & (data[last] == _LF) & (data[np.maximum(last - 1, 0)] == _CR)
     endless = np.count_nonzero((length > 0) & ~ends)
@@ -153,9 +153,11 @@ def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
         values = pc.ascii_trim(values, characters=" \t")
     replaced = np.union1d(row[odd_names], row[odd_values])
     if _may_repeat(row, _name_hashes(names)):
-        return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
+        return HeaderColumn(_group_headers(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(bytecolumns.integers(np.arange(len(row) + 1, dtype=np.int32)), values)
-    return HeaderColumn(_maps(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
+    return HeaderColumn(
+        _map_column(bytecolumns.offsets_of(row, rows), names, lists), int(malformed + endless), replaced
+    )
 
 
 def _name_hashes(names: pa.StringArray) -> bytecolumns.Positions:
@@ -165,7 +167,7 @@ def _name_hashes(names: pa.StringArray) -> bytecolumns.Positions:
     return np.diff(offsets) << 16 | first << 8 | last
 
 
-def no_headers(rows: int, kind: pa.MapType = HEADERS_TYPE) -> pa.MapArray:
+def empty_headers_column(rows: int, kind: pa.MapType = HEADERS_TYPE) -> pa.MapArray:
     """Return a column of empty maps."""
     offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
     entries = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
@@ -183,7 +185,7 @@ def _first_in_each(
     return np.where((nearest < len(position)) & (found < end), found, -1)
 
 
-def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
+def _group_headers(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
     code = bytecolumns.values_of(names.dictionary_encode().indices)
     key = row * (int(code.max()) + 1) + code
@@ -198,7 +200,7 @@ def _group(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values:
         bytecolumns.integers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
         values.take(bytecolumns.integers(together)),
     )
-    return _maps(bytecolumns.offsets_of(row[entries], rows), names.take(bytecolumns.integers(entries)), lists)
+    return _map_column(bytecolumns.offsets_of(row[entries], rows), names.take(bytecolumns.integers(entries)), lists)
 
 
 def _may_repeat(row: bytecolumns.Positions, code: bytecolumns.Positions) -> bool:
@@ -209,7 +211,7 @@ def _may_repeat(row: bytecolumns.Positions, code: bytecolumns.Positions) -> bool
     return any(((row[k:] == row[:-k]) & (code[k:] == code[:-k])).any() for k in range(1, most))
 
 
-def _maps(offsets: bytecolumns.Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
+def _map_column(offsets: bytecolumns.Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
     return pa.MapArray.from_arrays(bytecolumns.integers(offsets.astype(np.int32)), names, lists).cast(HEADERS_TYPE)
 
 
@@ -230,14 +232,14 @@ class HeaderLines(NamedTuple):
         return HeaderLines(self.row[chosen], self.name.filter(mask), self.value.filter(mask), self.rows)
 
 
-def flatten(headers: pa.Array) -> HeaderLines:
+def flatten_headers(headers: pa.Array) -> HeaderLines:
     """Flatten a ``map<string, string>`` or ``map<string, list<string>>`` column to its lines.
 
     A null map has no lines; a name with an empty or null list has none.
     """
     rows = len(headers)
     if headers.null_count:
-        headers = pc.if_else(headers.is_valid(), headers, no_headers(1, headers.type)[0])
+        headers = pc.if_else(headers.is_valid(), headers, empty_headers_column(1, headers.type)[0])
     offsets = bytecolumns.values_of(headers.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
@@ -315,7 +317,7 @@ def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) ->
     parts = [lines]
     for name, value in extra:
         if isinstance(value, str):
-            parts.append(bytecolumns.repeated(f"{name}: {value}\r\n", len(lines)))
+            parts.append(bytecolumns.repeat_text(f"{name}: {value}\r\n", len(lines)))
         else:
             line = pc.binary_join_element_wise(bytecolumns.texts([f"{name}: "])[0], value, _CRLF, _NOTHING)
             parts.append(pc.fill_null(line, _NOTHING))

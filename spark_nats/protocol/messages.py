@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_nats.conditions.jetstream import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import bytecolumns
-from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, parse_blocks
+from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, empty_headers_column, parse_blocks
 
 _BLOCK = 10_000  # numbers that differ only in their last four digits
 
@@ -90,7 +90,7 @@ class Messages:
     def headers(self) -> HeaderColumn:
         """Return the headers as one map per message, empty where a message has none."""
         if (self.header.start == self.header.end).all():
-            return HeaderColumn(no_headers(len(self)), 0, bytecolumns.NO_POSITIONS)
+            return HeaderColumn(empty_headers_column(len(self)), 0, bytecolumns.NO_POSITIONS)
         return parse_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> bytecolumns.Positions:

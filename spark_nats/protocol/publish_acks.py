@@ -81,7 +81,7 @@ class Said(Enum):
     """Somebody else has answered."""
 
 
-def said_by(stream: str, domain: str | None, payload: bytes) -> Said:
+def classify_answer(stream: str, domain: str | None, payload: bytes) -> Said:
     """Return what an answer says, as :func:`stored_sequence_or_error`, which raises where this returns ``STORED``."""
     try:
         stored = stored_sequence_or_error(payload, stream, domain)
@@ -186,11 +186,11 @@ class PublishAcks:
             stream, domain = string_at(answer, "stream"), text_at(answer, "domain") or ""
             if integer_at(answer, "seq"):
                 if domain != self.domain:
-                    return Refusal(f"{_named(stream, domain)} answers on it too", verdict)
+                    return Refusal(f"{_describe_stream(stream, domain)} answers on it too", verdict)
                 if stream == self._stream:
                     return None
                 verdict = Verdict.REJECTED  # another stream has stored it
-        return _of_something_else(payload, verdict)
+        return _refusal_of_stranger(payload, verdict)
 
     def batch_refusal(self, answers: Messages, i: int, batch: str, count: int) -> Refusal | None:
         """Return why an answer refuses a batch of ``count`` messages; None when it says that the batch was stored."""
@@ -198,7 +198,7 @@ class PublishAcks:
             return refusal
         answer = parse_document(payload := answers.payload_at(i))
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
-        return None if stored else _of_something_else(payload, Verdict.REJECTED)
+        return None if stored else _refusal_of_stranger(payload, Verdict.REJECTED)
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
         """Return the refusals, by index of the answer; every other answer acknowledges its message.
@@ -254,11 +254,11 @@ class PublishAcks:
         return sequences
 
 
-def _named(stream: str, domain: str) -> str:
+def _describe_stream(stream: str, domain: str) -> str:
     return f"stream {stream[:80]!r} " + (f"in domain {domain[:80]!r}" if domain else "outside any domain")
 
 
-def _of_something_else(payload: bytes, verdict: Verdict) -> Refusal:
+def _refusal_of_stranger(payload: bytes, verdict: Verdict) -> Refusal:
     return Refusal(f"something other than the stream answers on it: {payload[:80]!r}", verdict)
 
 

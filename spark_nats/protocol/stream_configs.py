@@ -92,7 +92,7 @@ class RequestedConfig(dict[str, Any]):
         return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
 
 
-def read_config(document: Mapping[str, Any]) -> RequestedConfig:
+def convert_config(document: Mapping[str, Any]) -> RequestedConfig:
     """Convert a configuration that a user wrote to one that servers accept.
 
     Args:
@@ -108,12 +108,12 @@ def read_config(document: Mapping[str, Any]) -> RequestedConfig:
         field = _OTHER_NAMES.get(shown, shown)
         if field in config:
             raise ValueError(f"has both {named[field]!r} and {shown!r}, which are the same; name it once")
-        config[field] = _read(shown, _field(_FIELDS, field, shown), value)
+        config[field] = _read(shown, _kind_of_field(_FIELDS, field, shown), value)
         named[field] = shown
     return RequestedConfig.of(config, named)
 
 
-def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
+def _kind_of_field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
     """Return the kind of a field; None for one that a newer server may know, ValueError for one that is misspelt."""
     if name in fields:
         return fields[name]
@@ -172,7 +172,7 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
         if not isinstance(value, dict):
             raise _wrong(shown, value, "an object")
         within = {name: f"{shown}.{name}" for name in value}
-        return {name: _read(within[name], _field(kind, name, within[name]), value[name]) for name in value}
+        return {name: _read(within[name], _kind_of_field(kind, name, within[name]), value[name]) for name in value}
     return value
 
 
@@ -210,16 +210,16 @@ def parse_duration(text: str) -> int:
     return total
 
 
-def differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
+def describe_differences(requested: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
     """Describe where a stream's configuration, as a server reports it, differs from what the user named."""
     return [
         f"{shown} (has {_value_text(field, actual.get(field))}, asked {_value_text(field, requested[field])})"
         for field, shown in requested.named.items()
-        if field in requested and not _same(field, requested[field], actual.get(field))
+        if field in requested and not _is_same_value(field, requested[field], actual.get(field))
     ]
 
 
-def _same(field: str, asked: Any, has: Any) -> bool:
+def _is_same_value(field: str, asked: Any, has: Any) -> bool:
     """Return whether a value is as requested. Servers leave values out, and fill in others.
 
     ``field`` is the name of a field of a stream, a mirror or a source; it is empty for values within other objects.
@@ -234,13 +234,13 @@ def _same(field: str, asked: Any, has: Any) -> bool:
     if isinstance(asked, dict):
         fields = has if isinstance(has, dict) else {}
         is_source = field in ("mirror", "sources")
-        return all(_same(name if is_source else "", value, fields.get(name)) for name, value in asked.items())
+        return all(_is_same_value(name if is_source else "", value, fields.get(name)) for name, value in asked.items())
     if isinstance(asked, list):  # in any order
         there = has if isinstance(has, list) else []
         return (
             len(asked) == len(there)
-            and all(any(_same(field, one, other) for other in there) for one in asked)
-            and all(any(_same(field, one, other) for one in asked) for other in there)
+            and all(any(_is_same_value(field, one, other) for other in there) for one in asked)
+            and all(any(_is_same_value(field, one, other) for one in asked) for other in there)
         )
     return asked == has or not (asked or has)
 

@@ -82,7 +82,7 @@ class Shape(NamedTuple):
             if before + 1 < star:
                 yield before + 1, star
 
-    def shared_with(self, other: Shape) -> tuple[int, ...] | None:
+    def literal_places_shared_with(self, other: Shape) -> tuple[int, ...] | None:
         """Return which tokens are the same in two filters of these shapes if they overlap; None if they never do."""
         if self.is_open or other.is_open:
             fits = (self.is_open or self.tokens > other.tokens) and (other.is_open or other.tokens > self.tokens)
@@ -113,7 +113,7 @@ def find_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
         group = groups.setdefault(shape, _Group())
         for other, members in groups.items():
             if other not in group.shared:
-                group.shared[other] = shape.shared_with(other)
+                group.shared[other] = shape.literal_places_shared_with(other)
             shared = group.shared[other]
             if shared is not None and (found := members.find(shared, tokens)) is not None:
                 return found, each
@@ -125,7 +125,7 @@ class _Group:
     """The filters of one shape.
 
     Attributes:
-        shared: what :meth:`Shape.shared_with` returns, by the other shape.
+        shared: what :meth:`Shape.literal_places_shared_with` returns, by the other shape.
     """
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ def covers(one: str, other: str) -> bool:
 _TOKEN = re.compile(r"\$([0-9]+)|\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
 
 
-def transformed(subject: str, transform: Mapping[str, str]) -> str | None:
+def transform_subject(subject: str, transform: Mapping[str, str]) -> str | None:
     """Return the subject under which a stream stores a message, given its transform with ``src`` and ``dest``.
 
     Return None where the transform has other functions than ``wildcard``. A subject that ``src`` does not match stays.

@@ -20,12 +20,12 @@ from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import account_info, list_streams, stream_names
-from spark_nats.jetstream.messages import first_sequence_since, last_sequence, sequence_from
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.jetstream.listing import ask_account_info, ask_stream_names, list_streams
+from spark_nats.jetstream.messages import ask_last_sequence, ask_sequence_from, find_first_since
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.times import first_at
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.times import find_first_at
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.tables.read import (
     ask_subject_rows,
     ask_which_hold_messages,
@@ -36,8 +36,8 @@ from spark_nats.kinds.tables.wire import bucket_row, stream_row
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.deliveries import Deliveries, pull_event
-from spark_nats.protocol.direct_gets import direct_event, separate_stored_messages
+from spark_nats.protocol.deliveries import Deliveries, interpret_pull_status
+from spark_nats.protocol.direct_gets import interpret_direct_status, separate_stored_messages
 from spark_nats.protocol.documents import MAX_INTEGER
 from spark_nats.protocol.headers import parse_blocks, parse_status
 from spark_nats.protocol.users import parse_user_info
@@ -98,7 +98,7 @@ def headers(data: bytes) -> None:
         if status is not None:
             assert 0 <= status.code <= 999
             assert all((status.number(name) or 0) >= 0 for name in status.headers)
-            assert pull_event(status) is not None
+            assert interpret_pull_status(status) is not None
 
 
 def acknowledgements(data: bytes) -> None:
@@ -153,21 +153,21 @@ def answers(data: bytes) -> None:
     """An answer of the JetStream API, to each of our questions."""
     js = JetStream(cast(Connection, _Repeating(data)))
     with suppress(NatsError):
-        found = stream_info(js, "S")
+        found = ask_stream_info(js, "S")
         assert found.name == "S"
         assert 0 <= found.first_sequence <= MAX_INTEGER + 1
         assert 0 <= found.last_sequence <= MAX_INTEGER
         found.created.encode()
     with suppress(NatsError):
-        assert 0 <= last_sequence(js, "S", ["a"]) <= MAX_INTEGER
+        assert 0 <= ask_last_sequence(js, "S", ["a"]) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 <= (sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
+        assert 0 <= (ask_sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 < first_at(js, stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
+        assert 0 < find_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
     with suppress(NatsError):
-        assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
+        assert 1 <= find_first_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
-        assert all(name.encode() is not None for name in stream_names(js, "a"))
+        assert all(name.encode() is not None for name in ask_stream_names(js, "a"))
     for retention in (WORK_QUEUE, INTEREST):
         with suppress(NatsError):
             state = replace(_STREAM, retention=retention)
@@ -186,11 +186,11 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert all(row["stream"] == "S" for row in ask_subject_rows(js, "S", ()))
     with suppress(NatsError):
-        assert 0 <= account_info(js).streams.used <= MAX_INTEGER
+        assert 0 <= ask_account_info(js).streams.used <= MAX_INTEGER
     with suppress(ValueError):
         assert parse_user_info(data).name.isprintable()
     try:
-        create_stream(js, {"name": "S"})
+        create_stream_if_missing(js, {"name": "S"})
     except NatsError as error:
         str(error).encode()
 
@@ -209,7 +209,7 @@ def direct_gets(data: bytes) -> None:
     messages.subjects().validate(full=True)
     messages.headers().values.validate(full=True)
     for status in filter(None, (parse_status(header) for header, _ in others)):
-        assert direct_event(status) is not None
+        assert interpret_direct_status(status) is not None
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -12,7 +12,7 @@ import pytest
 
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from tests.connections import options_for, publisher_for
 from tests.integration.support import finish, monitoring, nats, running
 from tests.nats_py import NatsPy, wait_until
@@ -82,12 +82,12 @@ def test_a_stopped_query_leaves_no_consumer_and_no_connection(spark, server, oth
 @pytest.mark.long
 def test_reading_two_million_messages_takes_little_memory(spark, server):
     with connect(options_for(server.url)) as connection:
-        create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
+        create_stream_if_missing(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
         publisher = publisher_for(connection, "S")
         subjects, payloads = pa.array([f"s.{i % 100}" for i in range(10_000)]), pa.array([b"x" * 128] * 10_000)
         for _ in range(200):
             publisher.publish(subjects, payloads)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
 
     seen: dict[int, list[int]] = {}
     ended = threading.Event()
@@ -179,7 +179,7 @@ def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_
         publisher = publisher_for(connection, "S")
         headers = pa.array([b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB: 3\r\n\r\n", None], pa.binary())
         publisher.publish(pa.array(["s.a", "s.b"]), pa.array([b"x", b"y"]), headers)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     assert said_by(EVERYTHING, server.url) == ["22"] * 7 + ["False"]
 
 

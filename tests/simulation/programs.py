@@ -13,7 +13,7 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.queries import parse_write_options
 from spark_nats.protocol.headers import encode_block
 from tests.simulation.spark import ENTRIES, WRITE_ENTRIES, Application, Attempt, Batches, Died
@@ -141,7 +141,7 @@ class Program:
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
-                began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), spec.stream))
+                began = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), spec.stream))
                 publisher = Publisher(lease.connection, began, options.max_in_flight, options.ack_timeout, lease=lease)
                 ids, headers = self._ids(number)
                 half = len(subjects) // 2
@@ -154,7 +154,7 @@ class Program:
                             None,
                             ids[part] if ids is not None else None,
                         )
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
                 publisher.check_nothing_lost()
                 publisher.close()
                 chunk.duplicates = publisher.duplicates
@@ -179,7 +179,7 @@ class Program:
         error: BaseException | None = None
         try:
             with leased(options.connection, options.retries, f"writing to {spec.stream}") as lease:
-                initial = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), spec.stream))
+                initial = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), spec.stream))
                 ids, headers = self._ids(number)
                 publisher = BatchPublisher(JetStreamLease(lease), initial, options.ack_timeout)
                 publisher.publish(

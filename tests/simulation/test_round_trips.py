@@ -13,7 +13,7 @@ from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
-from spark_nats.kinds.queries import parse, parse_read_options, parse_write_options
+from spark_nats.kinds.queries import parse_options, parse_read_options, parse_write_options
 from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
@@ -66,7 +66,7 @@ def test_a_small_micro_batch_is_planned_in_one_round_trip_and_each_task_reads_in
     def body() -> None:
         options = {**SERVERS, "stream": "IN", "startingOffsets": "earliest", **more}
         reader = NatsStreamReader(
-            parse_read_options(parse(options), streaming=True), StructType().add("payload", BinaryType())
+            parse_read_options(parse_options(options), streaming=True), StructType().add("payload", BinaryType())
         )
         place = reader.initialOffset()
         for number in range(3):
@@ -100,7 +100,7 @@ def test_a_task_reads_sixteen_small_ranges_in_one_round_trip_unless_it_may_not_n
     def body() -> None:
         options = {**SERVERS, "streamPattern": "S.*", **more}
         reader = NatsReader(
-            parse_read_options(parse(options), streaming=False), StructType().add("stream", StringType())
+            parse_read_options(parse_options(options), streaming=False), StructType().add("stream", StringType())
         )
         (partition,) = reader.partitions()
         found.append(trips.of(lambda: read.extend(reader.read(partition))))
@@ -120,7 +120,9 @@ def test_a_range_through_a_consumer_that_was_kept_takes_two_round_trips(version:
     trips, found, read = Trips(version), [], list[int]()
 
     def body() -> None:
-        with connect(parse_read_options(parse({**SERVERS, "stream": "IN"}), streaming=False).connection) as connection:
+        with connect(
+            parse_read_options(parse_options({**SERVERS, "stream": "IN"}), streaming=False).connection
+        ) as connection:
             for start in range(1, 41, 10):
                 one = RangeReader(Range("IN", None, start, start + 10), keeps_consumer=True)
                 reading = one.read(JetStream(connection))
@@ -141,7 +143,7 @@ def test_a_task_of_a_micro_batch_that_writes_takes_three_round_trips(trips: Trip
     found: list[float] = []
 
     def body() -> None:
-        options = parse_write_options(parse({**SERVERS, "stream": "OUT"}), streaming=True)
+        options = parse_write_options(parse_options({**SERVERS, "stream": "OUT"}), streaming=True)
         for batch in range(4):
             task = WriteTask("query", str(batch), 0, run="run", planned_at=batch + 1)
             found.append(trips.of(lambda: write_partition(options, task, rows(10))))  # noqa: B023
@@ -166,7 +168,7 @@ def test_an_idle_query_asks_once_a_minute_and_hears_of_a_message_as_it_is_stored
     def body() -> None:
         options = {**SERVERS, "stream": "IN", "startingOffsets": "earliest", **more}
         reader = NatsStreamReader(
-            parse_read_options(parse(options), streaming=True), StructType().add("payload", BinaryType())
+            parse_read_options(parse_options(options), streaming=True), StructType().add("payload", BinaryType())
         )
         place, limit, world = reader.initialOffset(), reader.getDefaultReadLimit(), trips.world
         while world.now < 30:

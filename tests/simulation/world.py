@@ -332,7 +332,7 @@ class World:
             (link, "Transport", transport),
             (pool, "threading", _Threading(self)),
             (host_cache, "set_fact", self._remember),
-            (host_cache, "get_text", self._text),
+            (host_cache, "text_of_fact", self._text),
             (host_cache, "clear_fact", lambda fact: self.facts.pop(fact, None)),
             (host_cache, "seconds_since", self._age),
             (host_cache, "parent_process", lambda: "Spark"),

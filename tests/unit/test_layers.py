@@ -272,7 +272,7 @@ def test_a_process_that_plans_does_without_pandas():
 def test_what_is_believed_of_streams_has_one_address():
     """Only views.py asks for a stream's state, but for lists of an account's streams and subjects; and it alone has it
     judged. Others name the request where they say which permissions it takes."""
-    asks = re.compile(r"([rR]equest\(|_all_pages\(js, )Api\.STREAM_INFO")
+    asks = re.compile(r"([rR]equest\(|_ask_all_pages\(js, )Api\.STREAM_INFO")
     asking = {module_of(path) for path in PACKAGE.rglob("*.py") if asks.search(path.read_text())}
     assert asking == {"jetstream.views", "jetstream.listing"}
     judging = {module_of(path) for path in PACKAGE.rglob("*.py") if {"judge", "contradiction"} & names_from(path)}

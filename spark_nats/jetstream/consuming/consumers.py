@@ -34,12 +34,12 @@ from spark_nats.errors import (
     PermissionsError,
     ProtocolError,
     UnsupportedStreamError,
-    or_raise,
+    answer_or_raise,
 )
 from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answer_is_protocol_error
-from spark_nats.jetstream.listing import Listed, all_consumers
+from spark_nats.jetstream.listing import Listed, ask_all_consumers
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import StateOf, stream_info
+from spark_nats.jetstream.views import StateOf, ask_stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
@@ -65,7 +65,7 @@ PLACE_LIMIT = (
 """The settings that limit the number of a stream's consumers."""
 
 
-def find_consumer(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
+def ask_consumer(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
     """Return the state of a consumer; None when no consumer has that name.
 
     Raises:
@@ -75,15 +75,15 @@ def find_consumer(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
     return _parse_found(request, js.request_all([request])[0])
 
 
-def consumer_and_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
-    """Return what :func:`find_consumer` does, and all consumers of the stream; up to 256 take no further round trip.
+def ask_consumer_and_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
+    """Return what :func:`ask_consumer` does, and all consumers of the stream; up to 256 take no further round trip.
 
     Raises:
         NatsError: a request failed.
     """
     requests = [Request(Api.CONSUMER_INFO, (stream, name)), Request(Api.CONSUMER_LIST, (stream,), {"offset": 0})]
     one, first = js.request_all(requests)
-    listed = all_consumers(js, stream, or_raise(first))
+    listed = ask_all_consumers(js, stream, answer_or_raise(first))
     with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
         if not all(may_be_consumer_of(each.entry, stream) for each in listed):
             raise ValueError("it is about a consumer of another stream")
@@ -95,7 +95,7 @@ def move_consumer(
 ) -> None:
     """Move a consumer to a sequence; ``level`` is that of a :class:`.Request`, ``timeout`` that of ``request_all``."""
     request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
-    answer = or_raise(js.request_all([request], timeout)[0])
+    answer = answer_or_raise(js.request_all([request], timeout)[0])
     with bad_answer_is_protocol_error(request.operation, *request.names):
         parse_reset_consumer(answer, stream, name, sequence)
 
@@ -109,10 +109,10 @@ def too_old_error(js: JetStream, wanted: str, what: str) -> UnsupportedStreamErr
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
     body = consumer_create_body(stream, config, action=action)
-    return _ask(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
+    return _ask_consumer(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
 
 
-def delivers_all(js: JetStream, filters: Sequence[str]) -> bool:
+def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters delivers, and counts, every match.
 
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
@@ -149,12 +149,14 @@ def create_ephemeral(
     waits = Backoff(0.1, 1.0, fixed_share=0.5)
     while True:
         try:
-            return _ask(js, _create_request(stream, config))
+            return _ask_consumer(js, _create_request(stream, config))
         except JetStreamError as error:
             code, why, limit = error.err_code, error.description, PLACE_LIMIT
             if code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
-            if code == ErrCode.INACTIVE_THRESHOLD_EXCESS and lower_threshold(config, stream_info(js, stream).config):
+            if code == ErrCode.INACTIVE_THRESHOLD_EXCESS and lower_threshold(
+                config, ask_stream_info(js, stream).config
+            ):
                 continue
             if code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
@@ -163,7 +165,7 @@ def create_ephemeral(
                 raise error.with_message(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
-        js.connection.receive_for(waits.next_wait())
+        js.connection.receive_for(waits.take_next_wait())
 
 
 def create_ephemerals(
@@ -185,14 +187,14 @@ def create_ephemerals(
             if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
                 made[stream] = create_ephemeral(js, stream, start, filters, headers_only=headers_only, patience=0.0)
             else:
-                made[stream] = answer if isinstance(answer, NatsError) else _parsed(request, answer)
+                made[stream] = answer if isinstance(answer, NatsError) else _parse_consumer(request, answer)
         except NatsError as error:  # the caller has to know the other consumers, to delete them
             made[stream] = error
     return made
 
 
-def _ask(js: JetStream, request: Request) -> ConsumerInfo:
-    return _parsed(request, js.request(request.operation, *request.names, body=request.body))
+def _ask_consumer(js: JetStream, request: Request) -> ConsumerInfo:
+    return _parse_consumer(request, js.request(request.operation, *request.names, body=request.body))
 
 
 def _create_request(stream: str, config: dict[str, Any]) -> Request:
@@ -204,15 +206,15 @@ def _parse_found(request: Request, answer: dict[str, Any] | NatsError) -> Consum
     """Return the state of a consumer in an answer; None where it reports that there is none."""
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.CONSUMER_NOT_FOUND:
         return None
-    return _parsed(request, or_raise(answer))
+    return _parse_consumer(request, answer_or_raise(answer))
 
 
-def _parsed(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
+def _parse_consumer(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
     with bad_answer_is_protocol_error(request.operation, *request.names):
         return parse_consumer(answer, *request.names)
 
 
-def send_delete(js: JetStream, stream: str, name: str) -> None:
+def delete_consumer_without_waiting(js: JetStream, stream: str, name: str) -> None:
     """Have a consumer deleted, without waiting; if that fails, the server does it after ``INACTIVE_THRESHOLD``."""
     js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.with_names(stream, name)}", b"")
 
@@ -232,7 +234,7 @@ def check_read_permission(js: JetStream, stream: str, start: int) -> None:
     subject = f"{js.prefix}.{Api.CONSUMER_NEXT.with_names(stream, name)}"
     js.connection.publish(subject, b'{"batch":1,"no_wait":true}', js.connection.new_inbox())
     js.connection.flush()  # the server reports a missing permission; its other answers do not matter
-    send_delete(js, stream, name)
+    delete_consumer_without_waiting(js, stream, name)
     js.connection.flush()  # after that the server has reported every refusal
 
 
@@ -282,7 +284,7 @@ _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
 _refused = RefusalMemory()  # streams where a consumer could not be moved, or had no place: none is kept there
 
 
-def take_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken | None:
+def take_and_move_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken | None:
     """Move the consumer that is kept under a key to a sequence, and stop keeping it, because it is in use.
 
     Return None when there is no such consumer, and also when it is unusable, after deleting it.
@@ -300,7 +302,7 @@ def take_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken | None:
     if kept.start <= sequence and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
         moved = _move_or_none(js, key, kept, sequence)
     if moved is None:
-        send_delete(js, key.stream, kept.name)
+        delete_consumer_without_waiting(js, key.stream, kept.name)
     return moved
 
 
@@ -332,7 +334,7 @@ def _move_or_none(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -
     return Taken(found, info, kept.used) if (found.begins, found.deliveries) == (sequence, 0) else None
 
 
-def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
+def create_or_make_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
     """Create a consumer for a key from a sequence on, as :func:`create_ephemeral` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
@@ -346,7 +348,7 @@ def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> Consum
     _refused.note(js, key.stream)
     keeping = _keeping.get(js.connection, _Keeping())
     for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (key.prefix, key.stream)]:
-        send_delete(js, each.stream, keeping.consumers.pop(each).name)
+        delete_consumer_without_waiting(js, each.stream, keeping.consumers.pop(each).name)
     _delete_at_close(js.connection, keeping)
     return make()
 
@@ -376,20 +378,20 @@ def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created:
     keeping = _keeping.setdefault(js.connection, _Keeping())
     start, threshold = made.start_sequence, made.inactive_threshold
     if start is None or threshold is None:
-        send_delete(js, key.stream, made.name)
+        delete_consumer_without_waiting(js, key.stream, made.name)
         return True
     former = keeping.consumers.pop(key, None)
     keeping.consumers[key] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
     if former is not None:  # of another range that was read meanwhile
-        send_delete(js, key.stream, former.name)
+        delete_consumer_without_waiting(js, key.stream, former.name)
     if len(keeping.consumers) > MAX_KEPT:
         oldest = next(iter(keeping.consumers))
-        send_delete(js, oldest.stream, keeping.consumers.pop(oldest).name)
+        delete_consumer_without_waiting(js, oldest.stream, keeping.consumers.pop(oldest).name)
     _delete_at_close(js.connection, keeping)
     asks = (key.prefix, key.stream) not in keeping.delete_tested
     if asks:
         keeping.delete_tested.add((key.prefix, key.stream))
-        send_delete(js, key.stream, f"{made.name}-")
+        delete_consumer_without_waiting(js, key.stream, f"{made.name}-")
     return asks
 
 
@@ -397,4 +399,4 @@ def _delete_at_close(connection: Connection, keeping: _Keeping) -> None:
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
         deletion, kept = Api.CONSUMER_DELETE.with_names, keeping.consumers
-        connection.publish_at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])
+        connection.note_for_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])

@@ -34,14 +34,14 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.listing import Listed, all_consumers
-from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
+from spark_nats.jetstream.listing import Listed, ask_all_consumers
+from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
-    copied_stream_text,
+    describe_copied_stream,
     durable_config,
     filters_of,
     max_inactive_threshold,
@@ -66,7 +66,7 @@ _RESET_LEVEL = 4  # API level of nats-server 2.14
 _MAX_SHOWN = 3
 
 
-def default_name(stream: str, filters: Sequence[str]) -> str:
+def default_durable_name(stream: str, filters: Sequence[str]) -> str:
     """Return a name for the durable of a reader of these subjects, the same name each time."""
     text = "\n".join([stream, *sorted(filters)])
     return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -119,7 +119,7 @@ class DurableHandle:
         check_releasable(js, info)
         found, _ = self._find_or_confirm_gone(js)
         if found is None:
-            found = self._make(js)
+            found = self._create_durable(js)
         else:
             self._check_ours(found)
             found = self._update_metadata(js, found.config, {**found.metadata, OWNER: self._owner})
@@ -145,7 +145,7 @@ class DurableHandle:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
-            left = sequence_from(js, self._stream, 1, self._filters or (">",), may_be_former_leader(js))
+            left = ask_sequence_from(js, self._stream, 1, self._filters or (">",), may_be_former_leader(js))
             if left is not None and left < start:
                 what, stream = self._description, self._stream
                 said = conditions.LEFT_BEFORE_CHECKPOINT(stream=stream, start=start, sequence=left, what=what)
@@ -161,16 +161,16 @@ class DurableHandle:
         All consumers of the stream come with it if they are asked for.
         """
         if with_all:
-            found, listed = consumers.consumer_and_all(js, self._stream, self.name)
+            found, listed = consumers.ask_consumer_and_all(js, self._stream, self.name)
         else:
-            found, listed = consumers.find_consumer(js, self._stream, self.name), []
+            found, listed = consumers.ask_consumer(js, self._stream, self.name), []
         if found is not None:
             self._view.note_nothing_lost(self.name)
         elif self._was_held:
             self._view.require_loss_confirmed(js, self.name, f"{self._description} does not exist any more")
         return found, listed
 
-    def _make(self, js: JetStream) -> ConsumerInfo:
+    def _create_durable(self, js: JetStream) -> ConsumerInfo:
         config = durable_config(self.name, self._filters, {OWNER: self._owner, NEW: "true"})
         try:
             made = consumers.configure_durable(js, self._stream, config, "create")
@@ -195,7 +195,7 @@ class DurableHandle:
             case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
                 subjects = ", ".join(self._filters) or "all subjects"
                 said = conditions.QUEUE_HAS_CONSUMER(
-                    what=what, subjects=subjects, rivals=self._name_rivals(js), reason=reason, err_code=code
+                    what=what, subjects=subjects, rivals=self._ask_rival_names(js), reason=reason, err_code=code
                 )
                 return ConsumerConflictError(said)
             case ErrCode.MAXIMUM_CONSUMERS:
@@ -206,10 +206,10 @@ class DurableHandle:
                 return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._description))
         return error
 
-    def _name_rivals(self, js: JetStream) -> str:
+    def _ask_rival_names(self, js: JetStream) -> str:
         """Name the consumers whose subjects overlap with ours, as far as the user may list them."""
         try:
-            listed = all_consumers(js, self._stream)
+            listed = ask_all_consumers(js, self._stream)
         except (PermissionsError, JetStreamError, ProtocolError):
             return "another one"
         # A stream that copies takes no subjects away from others.
@@ -293,7 +293,7 @@ class DurableHandle:
         for subject in self._filters:
             start: int | None = first
             if target - first > STEP:  # messages of other subjects may lie in between
-                start = sequence_from(js, self._stream, first, (subject,))
+                start = ask_sequence_from(js, self._stream, first, (subject,))
             for end in self._steps_while_owned(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
@@ -405,10 +405,10 @@ def find_first_needed(
         raise JetStreamError(said)
     found = []
     for each in other_overlapping(listed, name, filters):
-        after, first = _after_acknowledged(each, info.name), info.first_sequence
+        after, first = _sequence_after_acknowledged(each, info.name), info.first_sequence
         if after < end:
             wanted, doubt = _filters(each), may_be_former_leader(js, info)
-            needed = sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
+            needed = ask_sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
             if needed is not None and needed < end:
                 found.append(Needed(needed, each.name, describe_consumer(each)))
     return min(found, default=None)
@@ -435,10 +435,10 @@ def _filters(listed: Listed) -> tuple[str, ...]:
     return filters_of(_config(listed)) or (">",)
 
 
-def _after_acknowledged(listed: Listed, stream: str) -> int:
+def _sequence_after_acknowledged(listed: Listed, stream: str) -> int:
     """Return the sequence before which a consumer needs nothing any more; 0 where that is unknown."""
     try:
-        return parse_consumer(listed.entry or {}, stream, listed.name).after_acknowledged
+        return parse_consumer(listed.entry or {}, stream, listed.name).sequence_after_acknowledged
     except ValueError:  # it is offline, or has no leader
         return 0
 
@@ -453,5 +453,5 @@ def count_unacknowledged(listed: Listed) -> int | None:
 
 def describe_consumer(listed: Listed) -> str:
     """Describe a consumer, and the stream for which it copies."""
-    copier = copied_stream_text(_config(listed))
+    copier = describe_copied_stream(_config(listed))
     return f"consumer {listed.name!r}" + (f" of {copier}" if copier else "")

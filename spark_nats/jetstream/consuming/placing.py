@@ -17,7 +17,7 @@ SAVED = 2e-6
 """Seconds, for each of its messages, that a consumer may take to be made again. Each saves the servers 3 to 4 µs."""
 
 
-def servers_at_hand(stream: StreamInfo, here: ServerInfo) -> tuple[str, ...]:
+def peers_in_connected_cluster(stream: StreamInfo, here: ServerInfo) -> tuple[str, ...]:
     """Return the servers of a stream that are in the cluster of the connected one, the stream's leader first.
 
     There are none without a cluster, or where the stream is in another domain.
@@ -25,7 +25,7 @@ def servers_at_hand(stream: StreamInfo, here: ServerInfo) -> tuple[str, ...]:
     return stream.peers if here.cluster and here.domain == stream.domain else ()
 
 
-def is_made_again(
+def needs_another_consumer(
     made: ConsumerInfo, stream: StreamInfo, here: ServerInfo, again: int, seconds: float, left: float
 ) -> bool:
     """Tell whether to make another consumer instead of one that could live on the connected server, and does not.
@@ -38,7 +38,7 @@ def is_made_again(
         seconds: how long it took to make consumers for the range, all together.
         left: maximum number of messages to be read through it.
     """
-    near = here.server_name in servers_at_hand(stream, here)
+    near = here.server_name in peers_in_connected_cluster(stream, here)
     awaited = stream.retention != LIMITS or stream.max_consumers is not None  # its place is wanted by others
     if not near or awaited or made.leader in ("", here.server_name) or again >= MAX_AGAIN:
         return False

@@ -17,7 +17,7 @@ from spark_nats.conditions import Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import configure_durable, find_consumer, move_consumer, too_old_error
+from spark_nats.jetstream.consuming.consumers import ask_consumer, configure_durable, move_consumer, too_old_error
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.consumers import durable_config, max_inactive_threshold, reason_not_ours
 
@@ -72,7 +72,7 @@ class ProgressConsumers:
             return
         try:
             # A consumer that another run or program owns by now must not be moved.
-            found = find_consumer(js, stream, self._name) if created == info.created else None
+            found = ask_consumer(js, stream, self._name) if created == info.created else None
             if found is None:
                 self._create_or_take_over(js, info)
             elif found.metadata.get(READER) != self._run:
@@ -96,7 +96,7 @@ class ProgressConsumers:
             logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).with_code)
 
     def _create_or_take_over(self, js: JetStream, info: StreamInfo) -> None:
-        found = find_consumer(js, info.name, self._name)
+        found = ask_consumer(js, info.name, self._name)
         if found is None:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)

@@ -16,7 +16,7 @@ import numpy as np
 from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemerals, send_delete
+from spark_nats.jetstream.consuming.consumers import create_ephemerals, delete_consumer_without_waiting
 from spark_nats.protocol import deliveries
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.headers import parse_status
@@ -76,7 +76,7 @@ class Watch:
         self._arrived = js.connection.subscribe(later=True)
         self.move(places)
 
-    def find_unheard(self, places: Mapping[str, int]) -> list[str]:
+    def find_streams_without_consumer(self, places: Mapping[str, int]) -> list[str]:
         """Return the streams that have no consumer, or one far behind the place, so that another one is created."""
         known = self._watched
         return [name for name, place in places.items() if name not in known or place - known[name].next > MAX_BEHIND]
@@ -91,12 +91,12 @@ class Watch:
         Raises:
             JetStreamError, NatsError: as creating a watch does.
         """
-        unheard = self.find_unheard(places)
+        unheard = self.find_streams_without_consumer(places)
         ended = [each for each in self._watched.values() if each.stream not in places] + [
             self._watched[name] for name in unheard if name in self._watched
         ]
         for each in ended:
-            send_delete(self.js, each.stream, each.name)
+            delete_consumer_without_waiting(self.js, each.stream, each.name)
             del self._watched[each.stream], self._by_sid[each.sid]
         if unheard or ended:
             self._create_consumers({name: places[name] for name in unheard}, [each.sid for each in ended])
@@ -139,7 +139,7 @@ class Watch:
         """
         until = clock.monotonic() + seconds
         while (arrived := self.js.connection.next(self._arrived, self._seconds_until(until))) is not None:
-            self._take_in(arrived)
+            self._note_arrived(arrived)
         if self.js.connection.lame_duck:
             raise WatchLostError("its server is shutting down")
         now = clock.monotonic()
@@ -154,7 +154,7 @@ class Watch:
         """Return how long to wait for a message: not at all once one has come."""
         return 0.0 if self.speakers else max(0.0, until - clock.monotonic())
 
-    def _take_in(self, arrived: Messages) -> None:
+    def _note_arrived(self, arrived: Messages) -> None:
         """Note what has arrived, and which consumers have passed their places."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
         for sid in np.unique(sids).tolist():  # mostly a few streams out of hundreds
@@ -179,7 +179,7 @@ class Watch:
         """Have the consumers deleted, without waiting."""
         try:
             for each in self._watched.values():
-                send_delete(self.js, each.stream, each.name)
+                delete_consumer_without_waiting(self.js, each.stream, each.name)
         except NatsError as error:
             logger.debug("consumers are left to the server: %s", error)
 
@@ -187,7 +187,7 @@ class Watch:
 def _on_status(each: _Watched, header: bytes) -> None:
     """Act on a server's status about a pull request (ADR-13, ADR-37); raise if messages may be missed."""
     status = parse_status(header)
-    match event := deliveries.pull_event(status) if status is not None else None:
+    match event := deliveries.interpret_pull_status(status) if status is not None else None:
         case deliveries.Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:
             pass
         case deliveries.RequestEnded() | deliveries.RequestsForgotten():

@@ -28,14 +28,14 @@ from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
-from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.messages import ask_last_sequence
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
 from spark_nats.jetstream.publishing.flight import FINAL, Rows, are_replaced
 from spark_nats.jetstream.publishing.recovery import wait_and_read_ids
-from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_known_ids, may_be_intact
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_known_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import Mask, byte_strings, texts
 from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
@@ -47,7 +47,7 @@ from spark_nats.protocol.headers import (
 )
 from spark_nats.protocol.messages import numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, conflict_reason
-from spark_nats.protocol.subjects import transformed
+from spark_nats.protocol.subjects import transform_subject
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
 _LOST_AFTER = 5.0  # seconds without any answer after which the awaited one counts as lost
@@ -114,7 +114,7 @@ class BatchPublisher:
         batch = Rows(np.arange(self._rows), subjects, payloads, blocks, None if ids.null_count else ids)
         began = self._looked = clock.monotonic()
         while not self._send_unless_stored(batch, began):
-            self._wait()
+            self._pause_before_retry()
 
     def _send_unless_stored(self, batch: Rows, began: float) -> bool:
         """Send the batch once, unless it turns out to be stored already; return whether it is stored."""
@@ -125,7 +125,7 @@ class BatchPublisher:
                 return True
             if self._lease.connection.lame_duck:
                 self._lease.leave_server()
-            if (row := self._lease.connection.find_too_large(batch.payloads, batch.headers)) is not None:
+            if (row := self._lease.connection.find_too_large_row(batch.payloads, batch.headers)) is not None:
                 most = self._lease.connection.info.max_payload
                 raise self._with_row_status(InvalidRowError(ROW_TOO_LARGE(row=row, most=most)))
             refused = self._send_and_await(self._lease.connection, batch)
@@ -145,14 +145,14 @@ class BatchPublisher:
         in_process = refused.verdict is Verdict.IN_PROCESS
         patience = self._ack_timeout + (self._initial.duplicate_window if in_process else 0.0)
         if clock.monotonic() - began > patience:
-            self._give_up(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
+            self._raise_failed(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
         return False
 
     def _is_stored_or_raise(self, batch: Rows, refused: _Refused) -> bool:
         """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
         verdict = refused.verdict
         if verdict is Verdict.REPEATED:
-            return self._knows_all_or_raise(batch, refused.reason)
+            return self._ask_if_all_known(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
         if verdict is Verdict.UNAVAILABLE and not not_listened(
             self._request_state_and_memory()[0], subjects, self._js.prefix
@@ -160,7 +160,7 @@ class BatchPublisher:
             return False
         if verdict in (*FINAL, Verdict.UNAVAILABLE):
             self._raise_refusal(batch, refused)
-        self._check_subjects(batch)
+        self._check_stream_listens(batch)
         return False
 
     def _note_doubt_or_raise(self, batch: Rows, reason: str) -> None:
@@ -174,9 +174,9 @@ class BatchPublisher:
             failed = PublishError(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
             raise self._with_row_status(failed).about(Topic.MESSAGE_IDS)
 
-    def _wait(self) -> None:
+    def _pause_before_retry(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
-            self._lease.connection.receive_for(self._pauses.next_wait())
+            self._lease.connection.receive_for(self._pauses.take_next_wait())
 
     # Sending
 
@@ -196,18 +196,20 @@ class BatchPublisher:
         refused = None
         if rows > 1:  # the first answer tells whether there is room for a batch
             connection.publish_columns(*(column[:1] for column in columns))
-            refused = self._await(connection, answers, batch_id, 0)
+            refused = self._await_answer(connection, answers, batch_id, 0)
         if refused is None:
             between = [column[1:-1] for column in columns]
             for part in cut_into_parts(between[1], between[2], rows):
                 connection.publish_columns(*(column[part] for column in between))
             self._committing = clock.monotonic()
             connection.publish_columns(*(column[rows - 1 :] for column in columns))
-            refused = self._await(connection, answers, batch_id, rows - 1)
+            refused = self._await_answer(connection, answers, batch_id, rows - 1)
         connection.unsubscribe(answers)
         return refused
 
-    def _await(self, connection: Connection, answers: Subscription, batch_id: str, number: int) -> _Refused | None:
+    def _await_answer(
+        self, connection: Connection, answers: Subscription, batch_id: str, number: int
+    ) -> _Refused | None:
         """Await the answer to a message of a batch; return the first refusal up to this message, None without one.
 
         A refusal names no domain: where a stream in another one may answer too, its second answer is awaited.
@@ -219,7 +221,7 @@ class BatchPublisher:
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
             answered, valid = messages.numbers_below_inbox(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
-                self._give_up(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
+                self._raise_failed(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             elsewhere = self._acks.stored_in_other_domain(messages)
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
@@ -258,7 +260,7 @@ class BatchPublisher:
         silent = isinstance(error, NatsTimeoutError)
         if silent:
             try:
-                self._check_subjects(batch)
+                self._check_stream_listens(batch)
             except PublishError:
                 raise
             except NatsError as another:
@@ -284,64 +286,64 @@ class BatchPublisher:
         state, memory = self._request_state_and_memory()
         if self._memory.knows_all(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
-        found = self._read_back(state)
+        found = self._read_stored_ids(state)
         stored = are_among(batch.ids, found.ids)
         if self._initial.keeps_last_values:
             stored |= are_replaced(batch.subjects, stored)
         if found.removed and not stored.all():
-            self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self.require_all_or_none(batch.ids, stored):
+            self._raise_failed(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
+        if self.require_all_or_none_stored(batch.ids, stored):
             return True
         self._memory = memory
         self._doubtful = self._committing = None
         self._looked = clock.monotonic()
         return False
 
-    def _check_subjects(self, batch: Rows) -> None:
+    def _check_stream_listens(self, batch: Rows) -> None:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
         if not_listened(self._initial, subjects, self._js.prefix):
             absent = not_listened(self._request_state_and_memory()[0], subjects, self._js.prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
-                self._give_up(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
+                self._raise_failed(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
 
     def _request_state_and_memory(self) -> tuple[StreamInfo, IdMemory]:
         """Return the stream's state, and what holds its message ids."""
 
         def ask(js: JetStream) -> tuple[StreamInfo, IdMemory, bool]:
-            state = stream_info(js, self._name)
-            is_same = state.created == self._initial.created or may_be_intact(js, end_of(self._initial), state)
+            state = ask_stream_info(js, self._name)
+            is_same = state.created == self._initial.created or ask_if_intact(js, end_of(self._initial), state)
             return state, memory_of(js, state), is_same
 
         state, memory, is_same = self._js.ask_with_retries(ask)
         if not is_same:
-            self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
+            self._raise_failed(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
         return state, memory
 
     # Message ids
 
-    def _read_back(self, state: StreamInfo) -> StoredIds:
+    def _read_stored_ids(self, state: StreamInfo) -> StoredIds:
         """Return what the stream has stored since the batch may have been sent first."""
         return self._js.ask_with_retries(lambda js: wait_and_read_ids(js, self._initial, state, self._since))
 
-    def _knows_all_or_raise(self, batch: Rows, reason: str) -> bool:
+    def _ask_if_all_known(self, batch: Rows, reason: str) -> bool:
         """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
         if batch.ids is None:  # only some rows have ids
-            self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
+            self._raise_failed(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         name, domain, subjects, ids = self._name, self._initial.domain, batch.subjects, batch.ids
         if self._initial.replicas == 1:
             known = self._lease.ask_with_retries(
                 lambda connection: ask_known_ids(connection, name, domain, subjects, ids)
             )
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
-            known = are_among(ids, self._read_back(self._request_state_and_memory()[0]).ids)
+            known = are_among(ids, self._read_stored_ids(self._request_state_and_memory()[0]).ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
             known = np.array([self._probe_id(subject, message_id) for subject, message_id in pairs])
         if self._initial.keeps_last_values:
             known = known | are_replaced(subjects, known)
-        stored = self.require_all_or_none(batch.ids, known)
+        stored = self.require_all_or_none_stored(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows
         return stored
@@ -363,10 +365,12 @@ class BatchPublisher:
             if refused is None or refused.verdict in (Verdict.REPEATED, *FINAL):
                 return refused is not None and refused.verdict is Verdict.REPEATED
             if clock.monotonic() - began > (patience := self._ack_timeout):
-                self._give_up(conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=patience, reason=refused.reason))
-            self._wait()
+                self._raise_failed(
+                    conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=patience, reason=refused.reason)
+                )
+            self._pause_before_retry()
 
-    def require_all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
+    def require_all_or_none_stored(self, ids: pa.Array, stored: Mask) -> bool:
         """Return True if all rows of a batch are stored, False if none is.
 
         Raises:
@@ -389,10 +393,10 @@ class BatchPublisher:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
                 found = self._find_conflict(batch, reason)
         if found is None and number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
-            self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
+            self._raise_failed(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         number, reason = found or (number, reason)
         subject = str(batch.subjects[number])
-        self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
+        self._raise_failed(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
     def _find_conflict(self, batch: Rows, reason: str) -> tuple[int, str] | None:
         """Return the first row that expects a wrong last message, and why; None if none does any more.
@@ -404,10 +408,10 @@ class BatchPublisher:
         for row, value in enumerate(first_header_values(blocks, EXPECTED_REVISION).to_pylist()):
             if value is not None:
                 subject = str(batch.subjects[row])
-                stored = transformed(subject, transform) if transform else subject
+                stored = transform_subject(subject, transform) if transform else subject
                 if stored is None:
                     return None
-                last = last_sequence(self._js.js, self._name, [stored])
+                last = ask_last_sequence(self._js.js, self._name, [stored])
                 if (expected := value.decode("utf-8", "replace")) != str(last):
                     return row, conflict_reason(expected, reason)
         return None
@@ -416,7 +420,7 @@ class BatchPublisher:
         """Return the error, extended by what became of the rows."""
         return error.with_message(f"{error}; {self._row_status_text()}")
 
-    def _give_up(self, why: ConditionText) -> NoReturn:
+    def _raise_failed(self, why: ConditionText) -> NoReturn:
         raise PublishError(why.with_text(f"{why}; {self._row_status_text()}"))
 
     def _row_status_text(self) -> str:

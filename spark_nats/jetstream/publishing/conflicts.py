@@ -56,7 +56,7 @@ def resolve_conflicts(
     reason says what it expected, or is the resolver's. ``resolve`` decides about rows whose message ids the stream does
     not know; without a resolver, these rows are errors.
     """
-    flight, resolve = ledger.flight, resolve or _refuse
+    flight, resolve = ledger.flight, resolve or _refuse_conflict
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
     rows = [flight.row(each.message) for each in conflicts]
     found: list[Resolution] = []
@@ -71,7 +71,7 @@ def resolve_conflicts(
         else:
             ledger.acknowledged.duplicates += resolution.stored and not row.again
             ledger.skipped += resolution.header is None and not resolution.stored
-            flight.resend_or_drop_refused(each.message, resolution.header)
+            flight.note_resend_or_drop(each.message, resolution.header)
     return any(not each.reason for each in found)
 
 
@@ -87,7 +87,7 @@ def _ask_known_ids(js: JetStream, rows: list[Rows], state: Callable[[JetStream],
     return ask_known_ids(js.connection, stream.name, stream.domain, subjects, ids)
 
 
-def _refuse(_: JetStream, conflict: Conflict) -> Resolution:
+def _refuse_conflict(_: JetStream, conflict: Conflict) -> Resolution:
     """Refuse a row, and say what it expected of its subject's last message, if anything."""
     expected = parse_block(conflict.header).get(EXPECTED_REVISION)
     return Resolution(reason=conflict.reason if expected is None else conflict_reason(expected[0], conflict.reason))

@@ -109,11 +109,11 @@ class Fail(NamedTuple):
 Decision = Wait | Ask | SetAside | Resend | Fail
 
 
-def decide(state: PublishState) -> Decision:
+def decide_step(state: PublishState) -> Decision:
     """Decide what to do next."""
     if state.strangers:
         return Ask.SUBJECTS
-    if state.in_flight and (decision := _about_in_flight(state)) is not None:
+    if state.in_flight and (decision := _decide_about_in_flight(state)) is not None:
         return decision
     if state.state is not FlightState.REFUSED:
         return Wait(0.0)
@@ -142,7 +142,7 @@ def decide(state: PublishState) -> Decision:
     return Resend(ResendReason.TOO_MANY if Verdict.TOO_MANY in verdicts else ResendReason.RESOLVED)
 
 
-def _about_in_flight(state: PublishState) -> Decision | None:
+def _decide_about_in_flight(state: PublishState) -> Decision | None:
     """Decide about messages without an answer; None once a final refusal decides without their answers."""
     # The error has to name the first row that is refused for good, so answers to earlier rows are awaited.
     if _is_any_fatal(state, state.refused):

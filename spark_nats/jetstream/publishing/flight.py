@@ -162,12 +162,12 @@ class Window:
         """Note that ``span`` rows were too many for the stream; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, span) / 2), float(self._most))
-        return self._pause.next_wait()
+        return self._pause.take_next_wait()
 
     def minimize_and_choose_pause(self) -> float:
         """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
-        return self.absence.next_wait()
+        return self.absence.take_next_wait()
 
 
 class FlightState(Enum):
@@ -313,7 +313,7 @@ class Flight:
             raise PublishError(ANSWER_TO_NO_ROW())
         refusals, count = self._acks.refusals(answers), len(numbers)
         if refusals and (elsewhere := self._acks.stored_in_other_domain(answers)).any():
-            self._note_elsewhere(numbers[elsewhere], refusals[int(np.argmax(elsewhere))])
+            self._note_stored_elsewhere(numbers[elsewhere], refusals[int(np.argmax(elsewhere))])
             return self.note_answers(answers.take(~elsewhere), now)
         # Nearly always, exactly the answers that are due come: in order, all messages from the base on are in flight.
         due = np.arange(self._base, self._base + count)
@@ -328,7 +328,7 @@ class Flight:
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
         if self._elsewhere and (refusals or self.refused):
-            self._take_back(numbers, stored, news)
+            self._take_back_refusals(numbers, stored, news)
         for i, refusal in refusals.items():
             if news[i] and refusal.verdict is Verdict.STRANGER:
                 self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
@@ -346,17 +346,17 @@ class Flight:
             return None
         self.heard = now
         for number in numbers[~stored].tolist():
-            self._refuse(number, refused[number])
+            self._note_refusal(number, refused[number])
         self._statuses[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
         self.in_flight -= len(numbers)
         in_order = rising and int(numbers[0]) >= self._top
         self._top = max(self._top, int(numbers.max()) + 1)
-        self._advance()
+        self._update_state_and_base()
         if not stored.all():
             answers, numbers = answers.take(stored), numbers[stored]
         return Stored(numbers, answers, in_order) if len(numbers) else None
 
-    def _note_elsewhere(self, numbers: Positions, said: Refusal) -> None:
+    def _note_stored_elsewhere(self, numbers: Positions, said: Refusal) -> None:
         """Note that a stream in another domain has stored messages; its first answer counts as a stranger's."""
         places = numbers[numbers >= self._base] - self._base
         if (unanswered := places[self._statuses[places] == _IN_FLIGHT]).size and not self._elsewhere.heard:
@@ -367,7 +367,7 @@ class Flight:
         if places.size:
             self._twice.append(places + self._base)
 
-    def _take_back(self, numbers: Positions, stored: Mask, news: Mask) -> None:
+    def _take_back_refusals(self, numbers: Positions, stored: Mask, news: Mask) -> None:
         """Take back a refusal where the message is acknowledged now; the acknowledgement is news, and no refusal is."""
         news &= stored | ~np.isin(numbers, numbers[stored])
         refused, count = np.unique(numbers[news & ~stored], return_counts=True)
@@ -385,7 +385,7 @@ class Flight:
             else:
                 self._twice.append(numbers[i : i + 1])
 
-    def resend_or_drop_refused(self, message: int, header: bytes | None) -> None:
+    def note_resend_or_drop(self, message: int, header: bytes | None) -> None:
         """Note the header block with which a refused message's row is sent again; None when the row is not."""
         if header is None:
             del self.refused[message]
@@ -403,16 +403,16 @@ class Flight:
         ]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
-    def refuse_in_flight(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
+    def mark_in_flight_refused(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
         """Mark the unanswered messages on the subjects of ``reasons`` as refused, for the reason of each subject."""
         subjects = texts(list(reasons))
         for first, rows in self._parts:
             for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
                 if (place := first + i - self._base) >= 0 and self._statuses[place] == _IN_FLIGHT:
-                    self._refuse(first + i, Refusal(reasons[str(rows.subjects[i])], verdict))
+                    self._note_refusal(first + i, Refusal(reasons[str(rows.subjects[i])], verdict))
                     self._statuses[place] = _REFUSED
                     self.in_flight -= 1
-        self._advance()
+        self._update_state_and_base()
 
     def row(self, message: int) -> Rows:
         """Return the row of a message."""
@@ -459,7 +459,7 @@ class Flight:
         self._statuses[messages - self._base] = _STORED
         if len(messages):
             self.note_not_stored_now(messages)
-        self._advance()
+        self._update_state_and_base()
         return len(messages)
 
     def unstored_rows(self) -> list[Rows]:
@@ -473,7 +473,7 @@ class Flight:
                 found.append(left.with_headers(self._headers)._replace(again=again))
         return found
 
-    def _refuse(self, message: int, refusal: Refusal) -> None:
+    def _note_refusal(self, message: int, refusal: Refusal) -> None:
         row, (reason, verdict) = self.row(message), refusal
         if verdict is Verdict.TOO_LARGE:
             size = row.payloads[0].as_buffer().size + len(row.header(0))
@@ -482,7 +482,7 @@ class Flight:
         number, subject = int(row.numbers[0]), str(row.subjects[0])
         self.refused[message] = RefusedMessage(message, number, subject, reason, verdict, row.again)
 
-    def _advance(self) -> None:
+    def _update_state_and_base(self) -> None:
         """Update the state, and move the base to the first message that is not known to be stored."""
         unknown = self._statuses != _STORED
         stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)

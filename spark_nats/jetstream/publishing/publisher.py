@@ -56,7 +56,7 @@ MAX_PAYLOAD = "the server's max_payload"
 """What limits the size of a row, in words."""
 
 
-def too_large(limit: str, most: int) -> str:
+def describe_size_limit(limit: str, most: int) -> str:
     """Return the rule that a row breaks which is larger than a limit."""
     return f"is larger with its headers than {limit} of {most} bytes"
 
@@ -198,7 +198,7 @@ class Publisher:
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if conditional:
-            self.wait_for_rows()
+            self.wait_for_sent_rows()
         if not len(subjects):
             self._keep_trying(self._send_queue)  # the server may have sent a PING
             return
@@ -221,7 +221,7 @@ class Publisher:
         """
         self._keep_trying(lambda: question(self._js))
 
-    def wait_for_rows(self) -> None:
+    def wait_for_sent_rows(self) -> None:
         """Wait until every row is acknowledged.
 
         Raises:
@@ -231,7 +231,7 @@ class Publisher:
         self._keep_trying(self._send_and_wait_for_answers)
 
     def check_nothing_lost(self) -> None:
-        """Check that the stream still has what it has acknowledged; to be called after :meth:`wait_for_rows`.
+        """Check that the stream still has what it has acknowledged; to be called after :meth:`wait_for_sent_rows`.
 
         It takes one request, unless the stream's leader may have changed or a loss shows.
 
@@ -249,7 +249,7 @@ class Publisher:
 
     def finish(self) -> None:
         """Wait until every row is acknowledged and, if that may not be so, check that the stream has them all; end."""
-        self.wait_for_rows()
+        self.wait_for_sent_rows()
         if self.needs_loss_check:
             self.check_nothing_lost()
         self.close()
@@ -375,11 +375,11 @@ class Publisher:
         """
         queue, connection = self._queue, self._connection
         for i in range(len(queue)):
-            while (row := connection.find_too_large(queue[i].payloads, queue[i].headers)) is not None:
+            while (row := connection.find_too_large_row(queue[i].payloads, queue[i].headers)) is not None:
                 rows, most = queue[i], connection.info.max_payload
                 if self._aside is None:
                     raise InvalidRowError(ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)).about(Topic.ROW)
-                reason = f"column 'payload' {too_large(MAX_PAYLOAD, most)}"
+                reason = f"column 'payload' {describe_size_limit(MAX_PAYLOAD, most)}"
                 self._aside.set_row_aside(rows.take(slice(row, row + 1)), reason)
                 self._ledger.set_aside += 1
                 queue[i] = rows.take(np.arange(rows.size) != row)
@@ -393,30 +393,30 @@ class Publisher:
     def _receive_and_act(self) -> None:
         """Wait for answers, and act on them."""
         if self._flight.in_flight or self._flight.is_refusal_unconfirmed:
-            decision = decide.decide(self._publish_state())
+            decision = decide.decide_step(self._collect_state())
             seconds = decision.seconds if isinstance(decision, decide.Wait) else 0.0
             self._receive_and_check_loss(max(decide.MIN_PATIENCE, seconds))
-        outcome = self._publish_state()
-        while not isinstance(decision := decide.decide(outcome), decide.Wait):
+        outcome = self._collect_state()
+        while not isinstance(decision := decide.decide_step(outcome), decide.Wait):
             if isinstance(decision, decide.Resend):
                 self._queue_again_and_pause(decision.why, outcome)
                 return
             if isinstance(decision, decide.Fail):
                 self._raise_failure(decision, outcome)
             if isinstance(decision, decide.SetAside):
-                self._set_aside(decision.refused)
-                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
+                self._set_aside_unless_stored(decision.refused)
+                outcome = self._collect_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif decision is decide.Ask.STREAM:
                 outcome = outcome._replace(stream=self._recovery.request_state_or_error(self._js))
             elif decision is decide.Ask.SUBJECTS:
                 self._mark_unlistened_as_refused()
-                outcome = self._publish_state()._replace(asked=True)
+                outcome = self._collect_state()._replace(asked=True)
             else:
                 if resolve_conflicts(self._js, self._ledger, self._recovery.request_state, self._resolve):
                     self._last_stored = clock.monotonic()
-                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream)
+                outcome = self._collect_state()._replace(resolved=True, stream=outcome.stream)
 
-    def _publish_state(self) -> decide.PublishState:
+    def _collect_state(self) -> decide.PublishState:
         flight, now = self._flight, clock.monotonic()
         return decide.PublishState(
             flight.state,
@@ -469,21 +469,21 @@ class Publisher:
                 absent = decide.not_listened(state, subjects, prefix)
         if absent:
             reasons = {each: strangers.get(each, decide.UNANSWERED) for each in absent}
-            flight.refuse_in_flight(reasons, Verdict.NO_SUCH_SUBJECT)
+            flight.mark_in_flight_refused(reasons, Verdict.NO_SUCH_SUBJECT)
         for subject, reason in strangers.items():
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
 
-    def _set_aside(self, refused: Sequence[RefusedMessage]) -> None:
+    def _set_aside_unless_stored(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
         self._rule_out_other_domains()
         assert self._aside is not None  # noqa: S101 - else decide() returns no SetAside
         rows = [self._flight.row(each.message) for each in refused]
-        for each, row, is_stored in zip(refused, rows, self._recovery.have_stored(self._js, rows), strict=True):
+        for each, row, is_stored in zip(refused, rows, self._recovery.read_stored(self._js, rows), strict=True):
             if not is_stored:
                 self._aside.set_row_aside(row, each.reason)
                 self._ledger.set_aside += 1
-            self._flight.resend_or_drop_refused(each.message, None)
+            self._flight.note_resend_or_drop(each.message, None)
         self._last_stored = clock.monotonic()
 
     def _raise_failure(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
@@ -532,7 +532,7 @@ class Publisher:
         self._connection.receive_for(pause)
         if self._recovery.exact and why is not decide.ResendReason.TOO_MANY:
             # Another attempt may have stored them, and whoever leads next may not know their ids.
-            self._queue_missing([*self._queue])
+            self._replace_queue_by_missing([*self._queue])
 
     def _rule_out_other_domains(self) -> None:
         """Note that no stream in another domain answers here, where one was waited for in vain."""
@@ -541,10 +541,10 @@ class Publisher:
 
     def _queue_unknown_again(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        self._queue_missing([*self._unstored_without_replaced(), *self._queue])
+        self._replace_queue_by_missing([*self._unstored_without_replaced(), *self._queue])
         self._start_flight(self._flight.end)
 
-    def _queue_missing(self, rows: list[Rows]) -> None:
+    def _replace_queue_by_missing(self, rows: list[Rows]) -> None:
         """Have the queue be those of some rows that the stream does not turn out to hold."""
         left = self._recovery.wait_and_drop_stored(self._js, rows, self._recovery.ack_timeout)
         self._queue[:] = left

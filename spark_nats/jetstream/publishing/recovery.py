@@ -48,7 +48,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since, message_from
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_message_from, find_first_since
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.flight import (
     FIRST_ABSENCE,
@@ -61,9 +61,9 @@ from spark_nats.jetstream.publishing.flight import (
     codes_of,
     count_of,
 )
-from spark_nats.jetstream.reading.stored import StoredIds, are_among, has_id_of, last_kept, may_be_intact, read_ids
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, find_last_kept, has_id_of, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import StreamView, Trust, stream_info, wait_until_believed
+from spark_nats.jetstream.views import StreamView, Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import (
     Mask,
@@ -111,7 +111,7 @@ class _Run(NamedTuple):
     last: int
     rows: int
 
-    def count_from(self, sequence: int) -> tuple[int, int]:
+    def least_and_most_from(self, sequence: int) -> tuple[int, int]:
         """Return how many rows of the run lie from a sequence on, at least and at most."""
         if self.first >= sequence:
             return self.rows, self.rows
@@ -155,7 +155,7 @@ class Acknowledged:
         sequences = self._acks.sequences(answers)
         had = duplicates & (sequences <= self._before) if again else duplicates
         self.duplicates += int(np.count_nonzero(had))
-        rising = self._rising(sequences, duplicates) if in_order else len(sequences)
+        rising = self._count_rising(sequences, duplicates) if in_order else len(sequences)
         if rising:
             highest = int(np.argmax(sequences[:rising]))
             if sequences[highest] > self.highest:
@@ -169,7 +169,7 @@ class Acknowledged:
             self.fallen = int(sequences[rising]) if self.fallen is None else self.fallen
         return duplicates
 
-    def _rising(self, sequences: Positions, duplicates: Mask) -> int:
+    def _count_rising(self, sequences: Positions, duplicates: Mask) -> int:
         """Return how many answers come before the first new row whose sequence is not higher than all before."""
         new = np.flatnonzero(~duplicates)
         before = np.concatenate([[self.highest], sequences[new][:-1]])
@@ -181,7 +181,7 @@ class Acknowledged:
 
         ``rows`` are stored in all: acknowledged, or found in the stream.
         """
-        found = [(run.rows, *run.count_from(first), *run.count_from(last + 1)) for run in self._runs]
+        found = [(run.rows, *run.least_and_most_from(first), *run.least_and_most_from(last + 1)) for run in self._runs]
         kept = sum(of - most + later for of, _, most, later, _ in found)
         least = sum(max(0, least - later) for _, least, _, _, later in found)
         return least, max(0, rows - self._in_no_run - kept)
@@ -196,7 +196,7 @@ class Acknowledged:
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
         """Return the last row, if any; also the last before each pause ``during`` a time, and one earlier."""
-        found = [] if self._row is None else [self._last(self._row)]
+        found = [] if self._row is None else [self._make_last_row(self._row)]
         if during is not None:
             began, ended = during
             for each in reversed(self._pauses):
@@ -206,13 +206,13 @@ class Acknowledged:
                     break
         return found
 
-    def _last(self, row: Rows) -> LastRow:
+    def _make_last_row(self, row: Rows) -> LastRow:
         ids = None if row.ids is None else pa.array(row.ids.to_pylist())  # a slice would keep its whole batch in memory
         return LastRow(self.highest, self.since, ids, digest_of(row.payloads[0].as_py()))
 
     def _set_highest(self, sequence: int, row: Rows, now: float) -> None:
         if self._row is not None and now - self.since >= _PAUSE:
-            self._pauses.append(self._last(self._row))
+            self._pauses.append(self._make_last_row(self._row))
             if len(self._pauses) > _MAX_PAUSES:
                 del self._pauses[::2]
         self.highest, self._row, self.since = sequence, row, now
@@ -361,14 +361,14 @@ def wait_and_read_ids(
     In a cluster, the call waits until a newer state than ``info`` is beyond doubt (:mod:`spark_nats.jetstream.views`).
     A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
-    info = wait_until_believed(js, info, trust)
-    kept = last_kept(js, initial, info)
+    info = ask_again_if_doubted(js, info, trust)
+    kept = find_last_kept(js, initial, info)
     if since is not None:
         kept = since if kept >= initial.last_sequence else min(kept, since)
     return read_ids(js, info, kept)
 
 
-def _leader_of(info: StreamInfo) -> tuple[str, int]:
+def _leader_and_led_since(info: StreamInfo) -> tuple[str, int]:
     return info.leader, info.led_since
 
 
@@ -393,7 +393,7 @@ class Recovery:
         self.stream = self.initial.name
         self.duplicate_window = self.initial.duplicate_window  # seconds for which it remembered a message id then
         # The leader when the stream was last known to have everything that it had acknowledged, and since when it led.
-        self.leader = _leader_of(self.initial)
+        self.leader = _leader_and_led_since(self.initial)
         self._acknowledged = self.ledger.acknowledged
         self.known = self.initial  # the stream's last reported state
         self._memory_now = self.memory  # what held its ids then
@@ -433,8 +433,8 @@ class Recovery:
             if clock.monotonic() > deadline:
                 raise PublishError(self.absence(info))
             js.connection.flush()
-            js.connection.receive_for(pauses.next_wait())
-        if info.created != self.initial.created and not may_be_intact(js, end_of(self.initial), info):
+            js.connection.receive_for(pauses.take_next_wait())
+        if info.created != self.initial.created and not ask_if_intact(js, end_of(self.initial), info):
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
@@ -476,15 +476,15 @@ class Recovery:
         if not again and not self.exact and not self._acknowledged.highest:
             return parts
         info = self._await_state(js, self.patience if patience is None else patience)
-        self._check_kept(js, info, closely=True)
+        self._check_rows_kept(js, info, closely=True)
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
-            info = wait_until_believed(js, info, Trust.TWICE)
+            info = ask_again_if_doubted(js, info, Trust.TWICE)
             self._memory_now = memory_of(js, info)
         if not any(map(self.may_be_stored_by_another, parts)) and all(map(self.still_knows_ids, again)):
             return parts
-        return self._read_back_without_stored(js, info, parts)
+        return self._read_back_and_drop_stored(js, info, parts)
 
-    def _read_back_without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
+    def _read_back_and_drop_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
         """Return the rows without those found in the stream, and without those that a later one has replaced."""
         sent = [rows for rows in parts if rows.since and not self._are_left_to_resolver(rows)]
         late, now = any(map(self.may_be_stored_by_another, parts)), clock.monotonic()
@@ -496,7 +496,7 @@ class Recovery:
         since = self.shared_since
         if since is None and not late:
             since = min(rows.after for rows in sent)
-        if late and self._recognizes(info, memory, since):
+        if late and self._knows_ids_of_others(info, memory, since):
             self.memory, self._memory_now = memory, memory
             return parts
         try:
@@ -509,7 +509,7 @@ class Recovery:
         self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
         return left
 
-    def _recognizes(self, info: StreamInfo, memory: IdMemory, since: int | None) -> bool:
+    def _knows_ids_of_others(self, info: StreamInfo, memory: IdMemory, since: int | None) -> bool:
         """Tell whether a stream without limits retention has all rows of other attempts, and so knows their ids."""
         age = clock.monotonic() - self.last_progress
         has_all = info.retention != LIMITS and since is not None and info.has_all_after(since)
@@ -558,7 +558,7 @@ class Recovery:
             return False
         return not flags_of(pc.is_in(subjects.filter(booleans(~stored)), found.full)).any()
 
-    def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
+    def read_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
         """Tell for each row whether an earlier send has stored it, although the stream refuses it now.
 
         Raises:
@@ -566,7 +566,7 @@ class Recovery:
         """
         if not any(row.again and not self._are_left_to_resolver(row) for row in rows):
             return [False] * len(rows)
-        left = self._read_back_without_stored(js, stream_info(js, self.stream), list(rows))
+        left = self._read_back_and_drop_stored(js, ask_stream_info(js, self.stream), list(rows))
         numbers = {int(row.numbers[0]) for row in left}
         return [int(row.numbers[0]) not in numbers for row in rows]
 
@@ -624,20 +624,20 @@ class Recovery:
         if self._acknowledged.highest:
             with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
                 info = self._await_state(js, self.patience)
-                is_new = _leader_of(info) != self.leader or not self._memory_now.process
+                is_new = _leader_and_led_since(info) != self.leader or not self._memory_now.process
                 is_doubtful = self._acknowledged.fallen is not None or is_new
-                self._check_kept(js, info, closely or is_doubtful)
+                self._check_rows_kept(js, info, closely or is_doubtful)
 
-    def _check_kept(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
+    def _check_rows_kept(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged.
 
         If ``closely``, check also that no other message has taken the sequence of one of its last rows.
         """
-        leader = _leader_of(info)
+        leader = _leader_and_led_since(info)
         for row in self._last_rows(info):
-            if self._lacks(js, info, row, closely):
-                info = wait_until_believed(js, info, Trust.BEYOND_DOUBT)
-                if self._lacks(js, info, row, closely=True):
+            if self._ask_if_row_lost(js, info, row, closely):
+                info = ask_again_if_doubted(js, info, Trust.BEYOND_DOUBT)
+                if self._ask_if_row_lost(js, info, row, closely=True):
                     self._raise_lost(js, row)
         self._acknowledged.fallen = None
         if closely:
@@ -650,12 +650,12 @@ class Recovery:
         """
         if not self._memory_now.process:
             return self._acknowledged.last_rows((self._looked_back, clock.monotonic()))
-        if not info.led_since or _leader_of(info) == self.leader:
+        if not info.led_since or _leader_and_led_since(info) == self.leader:
             return self._acknowledged.last_rows()
         led = (info.time - info.led_since) / 1e9
         return self._acknowledged.last_rows((self._asked - led, clock.monotonic() - led))
 
-    def _lacks(self, js: JetStream, info: StreamInfo, row: LastRow, closely: bool) -> bool:
+    def _ask_if_row_lost(self, js: JetStream, info: StreamInfo, row: LastRow, closely: bool) -> bool:
         """Tell whether the stream has lost a row.
 
         Where the row was removed meanwhile, or may not be requested, or the stream has counters, the sequences decide.
@@ -664,7 +664,7 @@ class Recovery:
             return True
         if closely and not info.config.get("allow_msg_counter"):
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
-                there = message_from(js, self.stream, row.sequence, (">",))
+                there = ask_message_from(js, self.stream, row.sequence, (">",))
                 if there is not None and there.sequence == row.sequence:
                     same = digest_of(there.payload) == row.digest
                     return not (same if row.ids is None else has_id_of(there.header, row.ids))
@@ -677,13 +677,13 @@ class Recovery:
         """
         said, all_ids = self._acknowledged, self.ledger.all_ids
         ago = clock.monotonic() - row.since
-        info = stream_info(js, self.stream)
+        info = ask_stream_info(js, self.stream)
         last, end = row.sequence, info.last_sequence + 1
         first = None if end > last else end
         if info.time:
             since = info.time - round(ago * 1e9) + (SKEW if js.connection.info.cluster else 0)
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
-                first = first_sequence_since(js, self.stream, since, info.first_sequence, end)
+                first = find_first_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
         least, most = said.count_lost(first or 0, last, self.ledger.stored)
@@ -711,7 +711,7 @@ class Recovery:
             maybe = f"{subject!r} does not lead to it, as when that is not imported from its account; or {maybe}"
         reason = f", though it is there: maybe {maybe}"
         try:
-            stream_info(js, self.stream)
+            ask_stream_info(js, self.stream)
         except (StreamNotFoundError, NatsTimeoutError) as error:
             reason = f": {error}"
         except JetStreamError as error:

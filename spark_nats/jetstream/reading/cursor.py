@@ -153,6 +153,6 @@ class Cursor:
         """Return the cursor of a range that ends before ``end`` and is all yielded, whatever has arrived after it."""
         return replace(self, delivered=end, received=end, end=end, gaps=self.gaps.before(end))
 
-    def give_up(self) -> Cursor:
+    def with_none_left(self) -> Cursor:
         """Return the cursor when nothing is left of the range."""
         return replace(Cursor.of(self.end, self.end), lost=self.lost)

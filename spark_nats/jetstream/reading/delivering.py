@@ -1,6 +1,6 @@
 """One loop reads everything: it opens a source, yields its chunks in sequence order, and replaces a failed source.
 
-:func:`decide` chooses the loop's next move. Only the loop stores the cursor; :class:`ReadRules` return what they
+:func:`decide_move` chooses the loop's next move. Only the loop stores the cursor; :class:`ReadRules` return what they
 find out as a value. The loop asks them twice which messages of a chunk are wanted: on arrival, and on delivery.
 
 A source is a consumer or direct gets, over one connection. When a source skips messages, falls silent or is deleted,
@@ -134,7 +134,7 @@ class Move(Enum):
     FINISH = auto()
 
 
-def decide(cursor: Cursor, then: Move, *, in_flight: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
+def decide_move(cursor: Cursor, then: Move, *, in_flight: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
     """Decide the loop's next move.
 
     ``then`` is the move that the source and the rules suggest; without a source, it is to open one. Requested messages
@@ -182,7 +182,7 @@ class ReadRules(Protocol):
     def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Move past what has arrived; after a silence, check the stream's state, as messages may have been removed."""
 
-    def still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Return the messages of a chunk that are still wanted when the loop yields it; None when none are."""
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
@@ -263,7 +263,7 @@ class Reading:
                             source, cursor = rules.open(js, self.cursor, self._empty_attempts)
                             if source is not None:
                                 use = _OpenSource(source, cursor.received, clock.monotonic())
-                            self._store_and_report_losses(cursor)
+                            self._store_cursor_and_report_losses(cursor)
                             continue
                         case Move.RECEIVE if use is not None:
                             self._receive(js, rules, use)
@@ -273,7 +273,7 @@ class Reading:
                             continue
                         case Move.END:
                             cursor, then, _ = rules.finish_or_resume(js, self.cursor)
-                            self._store_and_report_losses(cursor)
+                            self._store_cursor_and_report_losses(cursor)
                             if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
                         case Move.CHANGE:
@@ -306,9 +306,9 @@ class Reading:
                 then = Move.END
         self._throttled = clock.monotonic() < self._throttled_until
         lame_duck, throttled = js.connection.lame_duck, self._throttled
-        return decide(self.cursor, then, in_flight=in_flight, held=held, lame_duck=lame_duck, throttled=throttled)
+        return decide_move(self.cursor, then, in_flight=in_flight, held=held, lame_duck=lame_duck, throttled=throttled)
 
-    def _store_and_report_losses(self, cursor: Cursor) -> None:
+    def _store_cursor_and_report_losses(self, cursor: Cursor) -> None:
         """Store the cursor that the rules return, and report what it has lost."""
         self.cursor = replace(cursor, lost=())
         for what in cursor.lost:
@@ -326,7 +326,7 @@ class Reading:
             use.silence_at_look = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
         cursor, use.then, delivered = rules.interpret_arrived(js, self.cursor, arrived)
-        self._store_and_report_losses(cursor)
+        self._store_cursor_and_report_losses(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()
         if delivered is not None:
@@ -340,7 +340,7 @@ class Reading:
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
-            wanted = rules.still_wanted(delivered)
+            wanted = rules.take_still_wanted(delivered)
             count = 0 if wanted is None else len(wanted.messages)
             self.cursor = self.cursor.deliver(until, count)
             if wanted is None:

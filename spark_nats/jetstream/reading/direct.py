@@ -34,7 +34,7 @@ MAX_PATIENCE = 30.0
 _refused = RefusalMemory()  # direct gets not permitted, not answered, or answered by a mirror or an old server
 
 
-def may_be_available(js: JetStream, stream: str) -> bool:
+def may_use_direct_gets(js: JetStream, stream: str) -> bool:
     """Tell whether this process knows nothing against optional direct gets of a stream."""
     return not _refused.holds(js, stream)
 
@@ -114,7 +114,7 @@ class DirectGets:
         except PermissionsError as error:
             if not self._optional:
                 raise
-            raise self.note_unavailable(error) from None
+            raise self.note_unavailable_as_restart(error) from None
         if arrived is None:
             raise Restart(f"no answer for {self._patience:g} s{self._stranger}")
         messages, replies, others = direct_gets.separate_stored_messages(arrived)
@@ -122,10 +122,10 @@ class DirectGets:
         if len(messages):
             if (other := replies.find_other_stream(self._stream)) is not None:
                 why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
-                raise self.note_unavailable(why) if self._optional else Restart(why)
+                raise self.note_unavailable_as_restart(why) if self._optional else Restart(why)
             sequences, previous = replies.stream_sequences(), replies.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
-                raise self._missing()
+                raise self._missing_messages_error()
             chunk = Chunk(Delivered(messages, replies), int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
                 raise chunk.out_of_order_error(self._stream, self._start)
@@ -134,12 +134,12 @@ class DirectGets:
             self._on_status(header, payload)
         return chunk
 
-    def note_unavailable(self, why: object) -> Restart:
+    def note_unavailable_as_restart(self, why: object) -> Restart:
         """Note that direct gets of the stream are unavailable, and return what to raise."""
         _refused.note(self._js, self._stream)
         return Restart(str(why))
 
-    def _missing(self) -> Restart:
+    def _missing_messages_error(self) -> Restart:
         return Restart(f"messages after sequence {self._last or self._start - 1} are missing")
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
@@ -153,15 +153,15 @@ class DirectGets:
                 self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
                 return
             if self._optional:  # while a cluster is upgraded
-                raise self.note_unavailable("a server answers that is older than 2.11, and knows no batches")
+                raise self.note_unavailable_as_restart("a server answers that is older than 2.11, and knows no batches")
             raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
-        match direct_gets.direct_event(status):
+        match direct_gets.interpret_direct_status(status):
             case direct_gets.BatchEnded(last, pending):
                 if last != self._last:
-                    raise self._missing()
+                    raise self._missing_messages_error()
                 self.in_flight, self._last, self.exhausted = False, 0, pending == 0
             case direct_gets.NobodyAnswers():
-                raise self.note_unavailable("no server answers direct gets")
+                raise self.note_unavailable_as_restart("no server answers direct gets")
             case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)

@@ -22,7 +22,7 @@ from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import MESSAGE_TOO_LARGE, READING_FAILED
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream, answered_by_another_error
-from spark_nats.jetstream.consuming.consumers import send_delete
+from spark_nats.jetstream.consuming.consumers import delete_consumer_without_waiting
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
@@ -75,7 +75,7 @@ class PullRequests:
         self._open.append(_Request(messages, math.inf if max_bytes is None else max_bytes))
 
     def subtract_delivered(self, sizes: Positions) -> None:
-        """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`sizes_of`)."""
+        """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`pull_sizes_of`)."""
         total = np.append(0, np.cumsum(sizes))  # bytes before each message, and of all
         done = 0
         while done < len(sizes) and self._open:
@@ -102,7 +102,7 @@ class PullRequests:
         self._ended = 0
 
 
-def sizes_of(messages: Messages) -> Positions:
+def pull_sizes_of(messages: Messages) -> Positions:
     """Return the bytes that each message takes of a pull request: subject, reply, header and payload."""
     subject, reply = messages.subject, messages.reply
     of_line = subject.end - subject.start + reply.end - reply.start
@@ -219,7 +219,7 @@ class PullConsumer:
         self._sequence += count
         self.most = min(2 * self.most, PULL_MESSAGES)
         self._last = last.stream_sequence
-        self._requests.subtract_delivered(sizes_of(messages))
+        self._requests.subtract_delivered(pull_sizes_of(messages))
         self.silence = self._lifeless = 0.0
         self.exhausted = last.pending == 0
         return Chunk(Delivered(messages, replies), first.stream_sequence, last.stream_sequence)
@@ -233,7 +233,7 @@ class PullConsumer:
         if status is None:
             self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
             return
-        match deliveries.pull_event(status):
+        match deliveries.interpret_pull_status(status):
             case deliveries.Heartbeat(delivered):
                 self.idle, self._lifeless = True, 0.0
                 if delivered is not None and delivered >= self._sequence:
@@ -277,7 +277,7 @@ class PullConsumer:
             if self.keep is not None:
                 self.close_may_be_refused = self.keep(self._asked)
             else:
-                send_delete(self._js, self._stream, self._name)
+                delete_consumer_without_waiting(self._js, self._stream, self._name)
         except PermissionsError:
             raise
         except NatsError as error:

@@ -21,19 +21,19 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.placing import is_made_again
+from spark_nats.jetstream.consuming.placing import needs_another_consumer
 from spark_nats.jetstream.judgement import Judgement, judge_by_message
-from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
+from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
-from spark_nats.jetstream.reading.direct import DirectGets, may_be_available
+from spark_nats.jetstream.reading.direct import DirectGets, may_use_direct_gets
 from spark_nats.jetstream.reading.judging import Removed, judge_gaps, raise_data_loss, replica_lacks, resume_sequence
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, ask_and_judge, is_another, log_created_otherwise, stream_info
+from spark_nats.jetstream.views import StreamView, ask_and_judge, ask_if_another, ask_stream_info, log_created_otherwise
 from spark_nats.protocol.documents import format_time
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -145,7 +145,7 @@ class RangeReader:
         self._placement = FilterPlacement(bool(what.filters))
         # With a limit the server filters, or the reader might fetch a whole stream for one row; one get fetches little.
         if way in (ReadMethod.ONE_GET_FIRST, ReadMethod.GETS) or limit is not None:
-            self._placement.pin(by_server=way is not ReadMethod.ONE_GET_FIRST)
+            self._placement.fix_filtering_side(by_server=way is not ReadMethod.ONE_GET_FIRST)
         self._judged_at = 0.0
         self._lost_from = NO_END  # first sequence of the end that the stream has lost, once that is confirmed
         self._replica_unverified = False  # whether the source's replica may lack the first messages to come
@@ -171,17 +171,17 @@ class RangeReader:
         """Open a source on the planned stream; return None as the source when nothing is left to read."""
         stream, ahead, self._ahead = self._range.stream, self._ahead, None
         try:
-            if self._way is ReadMethod.ONE_GET_FIRST and may_be_available(js, stream):
+            if self._way is ReadMethod.ONE_GET_FIRST and may_use_direct_gets(js, stream):
                 self._way = ReadMethod.CONSUMER
                 return self._begin_one_get(js, cursor, ahead)
             if ahead is not None:
                 ahead.close()
-            return (self._begin_gets if self._way is ReadMethod.GETS else self._begin_pulls)(js, cursor, empty_attempts)
+            return (self._begin_gets if self._way is ReadMethod.GETS else self._open_pulls)(js, cursor, empty_attempts)
         except StreamNotFoundError:
             if self.created is None:
                 raise
             self._view.require_loss_confirmed(js, stream, f"the stream {stream!r} does not exist")
-            return None, self._lose_the_rest(cursor, "was deleted")
+            return None, self._with_rest_lost(cursor, "was deleted")
 
     def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Take in what has arrived; after a silence check the stream's state, as messages may have been removed."""
@@ -189,11 +189,11 @@ class RangeReader:
         if arrived.chunk is not None:
             cursor, delivered = self._check_and_filter(js, cursor, arrived.chunk)
         if (silence := arrived.silence) is not None:
-            info, cursor = self._refresh_and_cut(js, cursor)
+            info, cursor = self._ask_state_and_cut(js, cursor)
             if info.first_sequence > cursor.received:
                 raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
             if silence >= pulls.HEARTBEAT:
-                if self._find_next(js, cursor, cursor.end) is None:
+                if self._ask_next(js, cursor, cursor.end) is None:
                     return Step(cursor, Move.END, delivered)
                 if silence > 2 * pulls.HEARTBEAT:
                     raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
@@ -201,7 +201,7 @@ class RangeReader:
         slow = self._placement.change_if_slow(seconds, cursor.received - arrived.start, left)
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
-    def still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Return the whole chunk, because what is wanted of a range does not change."""
         return delivered
 
@@ -214,23 +214,23 @@ class RangeReader:
         if not cursor.at_end:
             is_doubtful = may_be_former_leader(js)
             if is_doubtful:
-                info, cursor = self._refresh_and_cut(js, cursor)
+                info, cursor = self._ask_state_and_cut(js, cursor)
                 is_doubtful = may_be_former_leader(js, info)
-            following = self._find_next(js, cursor, cursor.end, is_doubtful=is_doubtful)
+            following = self._ask_next(js, cursor, cursor.end, is_doubtful=is_doubtful)
             # After the search, so that it includes what was removed since.
-            info, cursor = self._refresh_and_cut(js, cursor)
+            info, cursor = self._ask_state_and_cut(js, cursor)
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
             cursor = self._judge_and_clear_gaps(js, cursor.skip(to), info)
         elif len(cursor.gaps):
-            info, cursor = self._refresh_and_cut(js, cursor)
+            info, cursor = self._ask_state_and_cut(js, cursor)
             cursor = self._judge_and_clear_gaps(js, cursor, info)
         return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
     # Opening a source
 
-    def _begin_pulls(
+    def _open_pulls(
         self, js: JetStream, cursor: Cursor, empty_attempts: int, again: int = 0, seconds: float = 0.0
     ) -> tuple[Source | None, Cursor]:
         """Create a consumer on the planned stream, or move a kept one.
@@ -238,28 +238,28 @@ class RangeReader:
         One that lives on another server than it could was made ``again`` times already, which took ``seconds``.
         """
         stream = self._range.stream
-        if not consumers.delivers_all(js, self._range.filters):
-            self._placement.pin(by_server=False)
+        if not consumers.delivers_all_matches(js, self._range.filters):
+            self._placement.fix_filtering_side(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
         key = consumers.ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
         began = clock.monotonic()
-        moved = consumers.take_kept(js, key, position) if self._keeps_consumer else None
+        moved = consumers.take_and_move_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
-        made = consumers.create_making_room(js, key, position) if moved is None else moved.made
+        made = consumers.create_or_make_room(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
-            info, cursor = self._refresh_or_lose_rest(js, cursor, None if moved is None else moved.info)
+            info, cursor = self._ask_state_or_lose_rest(js, cursor, None if moved is None else moved.info)
             if cursor.at_end:
                 consumer.close()
                 return None, cursor
             if made.begins < position:
                 raise Restart("its replica lags behind the stream's leader")
             if made.begins > position:
-                if self._find_next(js, cursor, made.begins, (">",)) is not None:
+                if self._ask_next(js, cursor, made.begins, (">",)) is not None:
                     raise Restart(_LACKS)
-                now, cursor = self._refresh_and_cut(js, cursor)  # the report includes what was removed since
+                now, cursor = self._ask_state_and_cut(js, cursor)  # the report includes what was removed since
                 cursor = self._judge_and_clear_gaps(js, cursor.skip(made.begins), now)
             if self._placement.by_server:
                 matching = made.pending / max(1, info.count_sequences_from(cursor.received))
@@ -271,29 +271,29 @@ class RangeReader:
             raise
         if filters and not self._placement.by_server:
             consumer.close_or_keep()
-            return self._begin_pulls(js, cursor, empty_attempts)
+            return self._open_pulls(js, cursor, empty_attempts)
         seconds += clock.monotonic() - began
         left = min(cursor.end - cursor.received, cursor.left)
-        if is_made_again(made, info, js.connection.info, again, seconds, left):
+        if needs_another_consumer(made, info, js.connection.info, again, seconds, left):
             consumer.close()
-            return self._begin_pulls(js, cursor, empty_attempts, again + 1, seconds)
+            return self._open_pulls(js, cursor, empty_attempts, again + 1, seconds)
         # A moved consumer does not report the first sequence that its replica has.
         self._replica_unverified = moved is not None and made.leader not in ("", moved.info.leader)
         if self._range.filters:
             side = "the server searches" if self._placement.by_server else "all is sent and searched here"
             logger.debug("stream %s, sequences %d to %d: %s", stream, cursor.received, cursor.end - 1, side)
-        return consumer, self._limited(cursor)
+        return consumer, self._limit_wanted(cursor)
 
     def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         stream, filters = self._range.stream, self._range.filters
-        info, cursor = self._refresh_or_lose_rest(js, cursor)
+        info, cursor = self._ask_state_or_lose_rest(js, cursor)
         if cursor.at_end:
             return None, cursor
         if not info.allows_direct_gets:
             raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
             cursor = self._judge_and_clear_gaps(js, cursor.skip(info.first_sequence), info)
-        return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
+        return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limit_wanted(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
         """Open direct gets and send the first, unless that was done ahead; it mostly brings the whole range.
@@ -304,30 +304,30 @@ class RangeReader:
         gets, last = ahead, self._range.last
         if gets is None or not gets.is_on_connection(js):
             gets = DirectGets(js, self._range.stream, None, 0, optional=True)
-        cursor = self._limited(cursor)
+        cursor = self._limit_wanted(cursor)
         gets.request_more(cursor, throttled=False)
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:
             return gets, cursor
         try:
-            _, cursor = self._refresh_or_lose_rest(js, cursor)
+            _, cursor = self._ask_state_or_lose_rest(js, cursor)
         except BaseException as error:
             gets.close()
             if isinstance(error, PermissionsError):  # of either request; the other methods need the stream's state too
-                raise gets.note_unavailable(error) from None
+                raise gets.note_unavailable_as_restart(error) from None
             raise
         if cursor.at_end:
             gets.close()
             return None, cursor
         return gets, cursor
 
-    def _limited(self, cursor: Cursor) -> Cursor:
+    def _limit_wanted(self, cursor: Cursor) -> Cursor:
         """Limit the requests to what is still wanted, where every message of the source is wanted."""
         all_wanted = self._placement.by_server or not self._range.filters
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
 
     # Questions to the stream
 
-    def _refresh_and_cut(
+    def _ask_state_and_cut(
         self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None
     ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor, cut where the stream has lost its end.
@@ -335,7 +335,7 @@ class RangeReader:
         A state that the leader has just ``said`` is not requested again.
         """
         stream, last = self._range.stream, self._range.last
-        info = said or stream_info(js, stream)
+        info = said or ask_stream_info(js, stream)
         self.created = self.created or info.created
         end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
         if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._is_another_else_note_created(js, info):
@@ -350,13 +350,13 @@ class RangeReader:
             cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
-    def _refresh_or_lose_rest(
+    def _ask_state_or_lose_rest(
         self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None
     ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
-        info, cursor = self._refresh_and_cut(js, cursor, said)
+        info, cursor = self._ask_state_and_cut(js, cursor, said)
         if self._is_another_else_note_created(js, info):
-            cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
+            cursor = self._with_rest_lost(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
     def _is_another_else_note_created(self, js: JetStream, info: StreamInfo) -> bool:
@@ -366,18 +366,18 @@ class RangeReader:
         known = Position(self.created, NO_END)
         if (met := self._met) is not None:
             known = Position(self.created, met.sequence + 1, met.time, latest=self._range.latest)
-        if is_another(js, known, info):
+        if ask_if_another(js, known, info):
             return True
         log_created_otherwise(known, info)
         self.created = info.created
         return False
 
-    def _find_next(
+    def _ask_next(
         self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = (), is_doubtful: bool = False
     ) -> int | None:
         """Ask the stream's leader for the next matching sequence before ``end``; None when there is none."""
         filters = filters or self._range.filters or (">",)
-        found = sequence_from(js, self._range.stream, cursor.received, filters, is_doubtful)
+        found = ask_sequence_from(js, self._range.stream, cursor.received, filters, is_doubtful)
         return found if found is not None and found < end else None
 
     # Arrivals, gaps, and other histories
@@ -391,7 +391,7 @@ class RangeReader:
         if self._replica_unverified:
             self._replica_unverified = False
             sought = self._range.filters if self._placement.by_server else (">",)
-            if first > before.received and self._find_next(js, before, first, sought, is_doubtful=True) is not None:
+            if first > before.received and self._ask_next(js, before, first, sought, is_doubtful=True) is not None:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
@@ -400,7 +400,7 @@ class RangeReader:
         may_wait = self._placement.by_server or self._range.removed is Removed.NO_LOSS
         at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
         if len(cursor.gaps) > len(before.gaps) and at_once:
-            info, before = self._refresh_and_cut(js, before)
+            info, before = self._ask_state_and_cut(js, before)
             # Where the server does not filter, and the leader has no gaps, the source's replica lacks messages.
             if not self._placement.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
@@ -434,9 +434,11 @@ class RangeReader:
             cursor = cursor.lose(said)
         return cursor.without_gaps()
 
-    def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:
+    def _with_rest_lost(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
-        return cursor.give_up().lose(conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest))
+        return cursor.with_none_left().lose(
+            conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest)
+        )
 
     def _drop_other_histories(self, js: JetStream, cursor: Cursor, delivered: Delivered) -> tuple[Cursor, Delivered]:
         """Return the cursor, and the messages of the history from which the range was planned.
@@ -453,7 +455,7 @@ class RangeReader:
         if not cursor.rewritten:
             met = judge_by_message(last, sequence, time)
             if met is not Judgement.INTACT:
-                info, cursor = self._refresh_and_cut(js, cursor)  # which may report the end as lost
+                info, cursor = self._ask_state_and_cut(js, cursor)  # which may report the end as lost
                 if self._is_another_else_note_created(js, info):
                     raise Restart(_RECREATED)
                 end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
@@ -462,13 +464,13 @@ class RangeReader:
                     if met is Judgement.TRUNCATED and not cursor.rewritten:
                         self._view.require_loss_before(js, end, info, stream)
             if met is not Judgement.INTACT and not cursor.rewritten:
-                cursor = replace(cursor, rewritten=True).lose(_rewritten(stream, sequence, time, last))
+                cursor = replace(cursor, rewritten=True).lose(_describe_rewritten(stream, sequence, time, last))
         if cursor.rewritten:
             delivered = delivered.take(delivered.deliveries.timestamps() <= last.time)
         return cursor, delivered
 
 
-def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
+def _describe_rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
     """Return the text which says that the planned last message was replaced, and names the message that shows this."""
     now, then = format_time(time), format_time(last.time)
     if sequence == last.sequence:

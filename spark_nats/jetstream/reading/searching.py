@@ -26,7 +26,7 @@ class FilterPlacement:
         self._there: float | None = None  # seconds that the server took for a sequence; None when unknown
         self._changes = 0  # changes of the side so far; 2 when the side is fixed
 
-    def pin(self, by_server: bool) -> None:
+    def fix_filtering_side(self, by_server: bool) -> None:
         """Fix who filters: the server if ``by_server``, else the reader; nobody if there are no filters."""
         self.by_server = by_server and self._filtered
         self._changes = 2
@@ -34,13 +34,13 @@ class FilterPlacement:
     def pin_if_most_match(self, share: float, average_size: float) -> None:
         """Estimate the reader's speed, and have the reader filter for good if the share of matching messages is ample.
 
-        The share is from 0 to 1, and the average size that of all messages in bytes. After a change or :meth:`pin`,
-        both are ignored.
+        The share is from 0 to 1, and the average size that of all messages in bytes. After a change or
+        :meth:`fix_filtering_side`, both are ignored.
         """
         if self._changes == 0:
             self._here = _SEQUENCE + _BYTE * average_size
             if self._filtered and share >= AMPLE_SHARE:
-                self.pin(by_server=False)
+                self.fix_filtering_side(by_server=False)
 
     def change_if_slow(self, seconds: float, passed: int, remaining: int) -> bool:
         """Tell whether to change sides now, and if so, do.

@@ -35,7 +35,7 @@ class Sizes:
     totals: Positions  # bytes of the measured messages before each, and of all
     average: float  # estimated bytes for each sequence from ``until`` on
 
-    def bytes_before(self, end: int) -> int:
+    def estimate_bytes_before(self, end: int) -> int:
         """Return the estimated bytes from ``start`` to before ``end``, a sequence that is not below ``until``."""
         return round(int(self.totals[-1]) + self.average * (end - self.until))
 
@@ -48,7 +48,7 @@ class Sizes:
         return max(min(end, self.until + int(more)), min(end, self.start + 1))
 
 
-def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Sequence[str] = ()) -> Sizes:
+def measure_sizes(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Sequence[str] = ()) -> Sizes:
     """Return the sizes of the messages with ``start <= sequence < end``, a range that lies within the stream.
 
     Only the first :data:`MEASURED` sequences are measured. A work queue allows no consumer for that. It holds little

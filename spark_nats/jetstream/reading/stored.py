@@ -20,9 +20,9 @@ from spark_nats.conditions.jetstream import IDS_NOT_SAID, IDS_NOT_SAID_NOW, IDS_
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.messages import Answers, MessageAt, Questions, StoredMessage, answers_to
+from spark_nats.jetstream.messages import Answers, MessageAt, Questions, StoredMessage, ask_all
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.reading.direct import may_be_available
+from spark_nats.jetstream.reading.direct import may_use_direct_gets
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
@@ -33,7 +33,7 @@ from spark_nats.protocol.bytecolumns import (
     booleans,
     byte_strings,
     flags_of,
-    repeated,
+    repeat_text,
     texts,
     values_of,
 )
@@ -79,7 +79,7 @@ def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") ->
     if stream.retention != LIMITS:
         if since >= stream.last_sequence:
             return StoredIds(byte_strings([]).cast(pa.binary()), "")
-        if not (stream.allows_direct_gets and may_be_available(js, stream.name)):
+        if not (stream.allows_direct_gets and may_use_direct_gets(js, stream.name)):
             return StoredIds(byte_strings([]).cast(pa.binary()), reason_not_readable(stream))
         way = ReadMethod.GETS
     end = end_of(stream)
@@ -142,19 +142,19 @@ def judge_as_reader(js: JetStream, position: Position, info: StreamInfo) -> Judg
     place = MessageAt(info.name, position.last)
 
     def ask(questions: Questions) -> Answers:
-        return {place: _message_at(js, info, position.last)} if place in questions else answers_to(js, questions)
+        return {place: _read_message_at(js, info, position.last)} if place in questions else ask_all(js, questions)
 
     with contextlib.suppress(PermissionsError):
         return ask_and_judge(js, position, info, ask)
     return Judgement.INTACT
 
 
-def may_be_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
+def ask_if_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
     """Tell whether a stream has what it had before a position, as :func:`judge_as_reader` does."""
     return judge_as_reader(js, position, info) is Judgement.INTACT
 
 
-def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
+def _read_message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
     """Return a message without its contents; None when it was deleted."""
     it = Range(info.name, info.created, sequence, sequence + 1, removed=Removed.NO_LOSS)
     for delivered in RangeReader(it, ReadMethod.HEADERS).read(js):
@@ -162,10 +162,10 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
     return None
 
 
-def last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+def find_last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
     position = end_of(initial)
-    if position.time is None or may_be_intact(js, position, info):
+    if position.time is None or ask_if_intact(js, position, info):
         return position.last
     return find_first_new(js, position, info) - 1
 
@@ -192,8 +192,10 @@ def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa
         part = slice(start, min(start + _ASKED_AT_ONCE, len(ids)))
         rows = len(ids[part])
         lines = [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
-        headers = wrap_lines(repeated("", rows), lines)
-        connection.publish_columns(subjects[part], repeated("", rows), headers, numbered_subjects(inbox, start, rows))
+        headers = wrap_lines(repeat_text("", rows), lines)
+        connection.publish_columns(
+            subjects[part], repeat_text("", rows), headers, numbered_subjects(inbox, start, rows)
+        )
         while not (known | (refused > 0) & (refused + others >= enough))[part].all():
             are_answered = bool((known | (refused > 0))[part].all())
             messages = connection.next(answers, SECOND_ANSWER if are_answered else connection.options.request_timeout)

@@ -17,7 +17,7 @@ unless keys are written as fast as they are read. Before each part it asks the l
 **An earlier moment** (:class:`RevisionReader`). The reader reads what the stream still holds up to R, and then asks
 which keys may have held something at R that was removed since. A key loses its oldest entries first. So the last entry
 that was read of a key is its value at R, unless its entries up to R were removed during the read. For a key without any
-entry up to R, :func:`may_have_lost` decides whether it may have had one.
+entry up to R, :func:`may_key_have_lost_entry` decides whether it may have had one.
 
 ``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). It omits a key
 that was written again since and kept no earlier entry: of 1,000 keys with a history of 1, 500 of them written again, it
@@ -44,16 +44,16 @@ from spark_nats.client.retrying import Retries
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.listing import subjects_of
+from spark_nats.jetstream.listing import ask_subject_counts
 from spark_nats.jetstream.messages import MOMENT, MessageAt, ask
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
-from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, may_be_available
+from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, may_use_direct_gets
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.times import end_at
-from spark_nats.jetstream.views import StateOf, stream_info
+from spark_nats.jetstream.times import find_end_at
+from spark_nats.jetstream.views import StateOf, ask_stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries, require_same_stream
@@ -75,7 +75,7 @@ MAX_PARTS = 200
 """Maximum parts in which a moment is sought; a few are enough, unless keys are written faster than they are read."""
 
 
-def may_have_lost(revisions: int, replaces: bool, history: int) -> bool:
+def may_key_have_lost_entry(revisions: int, replaces: bool, history: int) -> bool:
     """Return whether a key that keeps no entry up to a moment may have had one then.
 
     Args:
@@ -86,7 +86,7 @@ def may_have_lost(revisions: int, replaces: bool, history: int) -> bool:
     return replaces or 0 < history <= revisions
 
 
-def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
+def are_held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
     """Return a mask of the last message of each subject up to a revision, with one copy of a repeated message."""
     encoded = subjects.dictionary_encode()
     codes = np.concatenate([np.empty(0, np.int64), *(each.indices.to_numpy() for each in encoded.chunks)]).astype(int)
@@ -117,10 +117,10 @@ class NatsMomentReader(NatsBucketReader):
         """Return one partition for each filter of keys; one for the latest moment, none if there was no revision."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
-        revision = self._revision(js, info)
+        revision = self._ask_revision(js, info)
         return [SnapshotPartition(part, revision) for part in every.parts] if revision else []
 
-    def _revision(self, js: JetStream, info: StreamInfo) -> int:
+    def _ask_revision(self, js: JetStream, info: StreamInfo) -> int:
         """Return the last revision of the requested moment; 0 when there was none yet."""
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
@@ -133,7 +133,7 @@ class NatsMomentReader(NatsBucketReader):
                 now = format_time(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
             # Removed revisions count if they may have been stored by then.
-            return end_at(js, info, moment, included=True).sequence - 1
+            return find_end_at(js, info, moment, included=True).sequence - 1
         revision = int(moment or 0)
         if revision > info.last_sequence:
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
@@ -196,7 +196,7 @@ class SnapshotBuffer:
         """Yield the rows of the bucket at a revision, without the keys of some subjects."""
         self._writer.close()
         subjects = pa.chunked_array(self._subjects, pa.binary())
-        chosen = held_at(revision, subjects, np.concatenate(self._sequences))
+        chosen = are_held_at(revision, subjects, np.concatenate(self._sequences))
         if self._ignore_deletes:
             chosen &= ~np.concatenate(self._deletions)
         if without:
@@ -211,7 +211,7 @@ class SnapshotBuffer:
                 yield batch.filter(booleans(some))
 
 
-def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
+def _make_entries_reader(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
     """Return a reader of the entries with ``start <= revision < end``; a removed entry is no loss."""
     revisions = Range(what.stream, what.end.created, start, end, what.filters, removed=Removed.NO_LOSS)
     return RangeReader(revisions, ReadMethod.HEADERS if what.headers_only else ReadMethod.CONSUMER, retries=retries)
@@ -220,7 +220,7 @@ def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> 
 class LatestReader:
     """Reads a bucket at a moment that is found while it is read.
 
-    Of some keys it yields not only the entry at the moment: :func:`held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`are_held_at` chooses.
 
     Args:
         what: which entries.
@@ -275,7 +275,7 @@ class LatestReader:
             few = last - self._reached <= BATCH_MESSAGES // 2  # as many again may arrive by then
             if last < self._reached:  # from a leader that was stopped for some time and lags
                 later = MOMENT
-            elif few and info.allows_direct_gets and may_be_available(js, self._what.stream):
+            elif few and info.allows_direct_gets and may_use_direct_gets(js, self._what.stream):
                 yield from self._try_one_direct_get(js, last)
             else:
                 self._part, self._found = self._reader_of_part(last), 0
@@ -287,7 +287,7 @@ class LatestReader:
 
     def _reader_of_part(self, last: int) -> RangeReader:
         # Without filters, because it must be known whether each sequence exists.
-        return _reader_of(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
+        return _make_entries_reader(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
 
     def _read_part_and_note_moment(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Continue to read a part that ends with the last sequence that the stream had when the part was planned."""
@@ -330,7 +330,7 @@ class LatestReader:
 class RevisionReader:
     """Reads a bucket at a revision, as far as the bucket keeps that state.
 
-    Of some keys it yields not only the entry at the moment: :func:`held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`are_held_at` chooses.
 
     Args:
         what: which entries.
@@ -364,7 +364,7 @@ class RevisionReader:
         self._after: LatestReader | None = None  # reads all that was stored after the revision
         # by subject: the last revision, the number of revisions, and whether one of them has removed others
         self._unnamed: dict[bytes, tuple[int, int, bool]] = {}
-        self._range = _reader_of(what, 1, revision + 1, retries)
+        self._range = _make_entries_reader(what, 1, revision + 1, retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Continue to read over a connection.
@@ -374,23 +374,23 @@ class RevisionReader:
             NatsError: as :meth:`LatestReader.read`, which reads what was stored meanwhile, if anything.
         """
         if not self._begins_at:
-            self._begins_at = stream_info(js, self._what.stream).last_sequence
+            self._begins_at = ask_stream_info(js, self._what.stream).last_sequence
         for delivered in self._range.read(js):
             self._delivered.append(pc.unique(delivered.subjects))
             self._found += len(delivered.messages)
             self._last = int(delivered.deliveries.stream_sequences()[-1])
             yield delivered
-        self._note_losses(js)
+        self._ask_and_note_losses(js)
 
-    def _note_losses(self, js: JetStream) -> None:
+    def _ask_and_note_losses(self, js: JetStream) -> None:
         """Find out what may be missing."""
-        info = stream_info(js, self._what.stream)
+        info = ask_stream_info(js, self._what.stream)
         if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
             return  # nothing up to the revision was ever removed
         history = int(info.config.get("max_msgs_per_subject", -1))
         if history != 1:
             self._request_counts(js)  # also before the reads below: a purge during them may empty a full history
-            self._note_whether_oldest_replaces(js, info.last_sequence)
+            self._read_whether_oldest_replaces(js, info.last_sequence)
             if info.last_sequence > self._begins_at:
                 self._read_keys_written_meanwhile(js)
         self._request_counts(js)
@@ -412,17 +412,17 @@ class RevisionReader:
     def _request_counts(self, js: JetStream) -> None:
         """Note the number of entries of each key that was not read, the largest of all calls."""
         for pattern in self._what.filters or (key_filter(">"),):
-            counts = subjects_of(js, self._what.stream, pattern)
+            counts = ask_subject_counts(js, self._what.stream, pattern)
             listed = texts(list(counts)).cast(pa.binary())
             subjects = _certainly_utf8(listed)
             self._has_unnamed |= len(subjects) < len(listed)
             for subject in _texts(subjects.filter(booleans(~self._were_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
-    def _note_whether_oldest_replaces(self, js: JetStream, last: int) -> None:
+    def _read_whether_oldest_replaces(self, js: JetStream, last: int) -> None:
         """Note for each key that was not read whether its oldest entry in the stream has removed others."""
         headers = replace(self._what, headers_only=True)
-        self._later = self._later or _reader_of(headers, self.revision + 1, last + 1, self._retries)
+        self._later = self._later or _make_entries_reader(headers, self.revision + 1, last + 1, self._retries)
         for delivered in self._later.read(js):
             subjects = delivered.subjects
             unread = ~self._were_read(subjects) & ~_may_be_non_utf8(subjects)
@@ -465,13 +465,13 @@ class RevisionReader:
         was_read = frozenset(chain.from_iterable(each.to_pylist() for each in unnamed))
         for subject, (last, revisions, replaces) in self._unnamed.items():
             unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
-            if not unchanged and may_have_lost(revisions, replaces, history):
+            if not unchanged and may_key_have_lost_entry(revisions, replaces, history):
                 yield subject
 
     def _ask_doubtful(self, js: JetStream, history: int) -> Iterator[str]:
         """Yield the subjects of keys whose values at the revision are unknown."""
         for subject, count in self._counts.items():
-            if may_have_lost(count, self._oldest.get(subject, False), history):
+            if may_key_have_lost_entry(count, self._oldest.get(subject, False), history):
                 yield subject
         written = sorted(self._written)
         for some in (written[i : i + MAX_ASKED] for i in range(0, len(written), MAX_ASKED)):

@@ -11,7 +11,7 @@ import re
 
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import last_message, message_from
+from spark_nats.jetstream.messages import ask_last_message, ask_message_from
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
@@ -57,7 +57,7 @@ class Conflicts:
         subject = key_subject(self._bucket, key)
         if ids and self._find_out_if_stored(js, subject, int(named), ids[0]):
             return Resolution(stored=True)
-        last = last_message(js, self._stream, subject)
+        last = ask_last_message(js, self._stream, subject)
         actual = last.sequence if last else 0
         expected = 0 if conflict.row in self._again else int(named)
         if actual == int(named):  # the expectation holds by now
@@ -82,7 +82,7 @@ class Conflicts:
         """Return whether the key has a revision with that message id after the expected one."""
         sequence = expected
         for _ in range(MAX_HISTORY):
-            message = message_from(js, self._stream, sequence + 1, [subject])
+            message = ask_message_from(js, self._stream, sequence + 1, [subject])
             if message is None:
                 return False
             if has_id_of(message.header, texts([message_id])):

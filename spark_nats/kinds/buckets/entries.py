@@ -37,16 +37,16 @@ import pyarrow.compute as pc
 from spark_nats.client.retrying import Retries
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemeral, send_delete
-from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import may_be_former_leader, sequence_from
+from spark_nats.jetstream.consuming.consumers import create_ephemeral, delete_consumer_without_waiting
+from spark_nats.jetstream.listing import ask_subject_counts
+from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
-from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
+from spark_nats.jetstream.reading.pulls import PullConsumer, pull_sizes_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, is_another, log_created_otherwise
+from spark_nats.jetstream.views import StreamView, ask_if_another, log_created_otherwise
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts, values_of
@@ -82,7 +82,7 @@ class Phase:
     rest: tuple[str, ...] = ()  # subjects of moved keys that later phases read
     left: int = 0  # number of missing keys when it began
 
-    def followed_by(self, missing: Sequence[str], all_filters: tuple[str, ...], end: int) -> Phase:
+    def decide_next_phase(self, missing: Sequence[str], all_filters: tuple[str, ...], end: int) -> Phase:
         """Return the next phase.
 
         ``missing`` are the subjects of keys that the bucket has and that were not yielded, ``all_filters`` are those of
@@ -178,7 +178,7 @@ class BucketReader:
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[PullConsumer, Cursor]:
         """Create a consumer for the current phase."""
-        info, made, listed, expected = self._create_at_leader(js, cursor)
+        info, made, listed, expected = self._create_consumer_at_leader(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
         self._pass = _Pass(consumer, listed, info.last_sequence + 1, expected)
         if not self._phase.repeats_from:
@@ -201,15 +201,17 @@ class BucketReader:
             sequences = delivered.deliveries.stream_sequences()
             now.found += int(np.count_nonzero(sequences < now.end))
             if now.listed:
-                consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
-            delivered = _chosen(delivered, sequences >= cursor.received)
+                consumer.most = max(
+                    1, int(pulls.PULL_BYTES / max(1.0, float(pull_sizes_of(delivered.messages).mean())))
+                )
+            delivered = _take_or_none(delivered, sequences >= cursor.received)
             cursor = cursor.receive_until(last + 1)
             is_end = cursor.received >= now.end
             consumer.exhausted = is_end or (consumer.exhausted and self._ask_if_all_received(js, cursor))
-        over = arrived.silence is not None and self._is_over_or_pull(js, cursor, arrived.silence)
+        over = arrived.silence is not None and self._ask_if_over_or_pull(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
-    def still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were yielded before, and all but the last message of each key; note the other keys.
 
         With a history, nothing is left out.
@@ -228,7 +230,7 @@ class BucketReader:
         new = last & ~flags_of(pc.is_in(again, pa.chunked_array(self._delivered, pa.binary())))
         self._delivered.append(again.filter(booleans(new)))
         late[late] = ~new
-        return _chosen(delivered, ~late)
+        return _take_or_none(delivered, ~late)
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Decide whether the consumer has delivered all that it could, and find the keys that moved meanwhile."""
@@ -243,14 +245,14 @@ class BucketReader:
             moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.wait_or_raise(JetStreamError(moved))
         end = phase.repeats_from if now.listed else cursor.received
-        self._phase = phase.followed_by(missing, self._filters, end)
+        self._phase = phase.decide_next_phase(missing, self._filters, end)
         if self._phase.scope is Scope.DONE:
-            return Step(cursor.give_up(), Move.FINISH)
+            return Step(cursor.with_none_left(), Move.FINISH)
         return Step(Cursor.of(self._phase.start), Move.OPEN)
 
     # Requests about the stream
 
-    def _create_at_leader(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool, float]:
+    def _create_consumer_at_leader(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool, float]:
         """Create a consumer on the stream's leader.
 
         Returns:
@@ -268,7 +270,7 @@ class BucketReader:
             if not made.leader or before.leader == made.leader == info.leader:
                 unchanged = (before.last_sequence, before.messages) == (info.last_sequence, info.messages)
                 return before, made, listed, made.pending if unchanged else inf
-            send_delete(js, self._stream, made.name)
+            delete_consumer_without_waiting(js, self._stream, made.name)
         nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MAX_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)
 
@@ -281,7 +283,7 @@ class BucketReader:
         self.created = self._end.created
         return info
 
-    def _is_over_or_pull(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
+    def _ask_if_over_or_pull(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
         """Return whether a silent consumer has delivered all; otherwise make it continue after a removed sequence."""
         if self._ask_if_all_received(js, cursor):
             return True
@@ -300,7 +302,7 @@ class BucketReader:
         Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
         """
         filters, is_doubtful = self._phase.filters or (">",), may_be_former_leader(js, self._request_state(js))
-        found = sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
+        found = ask_sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 
     def _ask_missing_subjects(self, js: JetStream) -> list[str]:
@@ -309,7 +311,7 @@ class BucketReader:
         A name that may stand for several keys always counts, because it is not known whether these were yielded.
         """
         patterns = self._filters or (key_filter(">"),)
-        subjects = texts([each for pattern in patterns for each in subjects_of(js, self._stream, pattern)])
+        subjects = texts([each for pattern in patterns for each in ask_subject_counts(js, self._stream, pattern)])
         delivered = pa.chunked_array(self._delivered, pa.binary())
         old = flags_of(pc.is_in(subjects.cast(pa.binary()), delivered))
         replaced = flags_of(pc.match_substring(subjects, REPLACED))
@@ -323,7 +325,7 @@ def require_same_stream(js: JetStream, end: Position, info: StreamInfo) -> Posit
     """Return a position as the stream now names it, or raise :class:`JetStreamError` where that is another stream."""
     if info.created == end.created:
         return end
-    if is_another(js, end, info):
+    if ask_if_another(js, end, info):
         raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=info.name, created=info.created))
     log_created_otherwise(end, info)
     return end._replace(created=info.created)
@@ -334,6 +336,6 @@ def _has_non_utf8(names: Iterable[str]) -> bool:
     return any(REPLACED in name for name in names)
 
 
-def _chosen(delivered: Delivered, chosen: Mask) -> Delivered | None:
+def _take_or_none(delivered: Delivered, chosen: Mask) -> Delivered | None:
     """Return the chosen messages; None when there are none."""
     return delivered.take(chosen) if chosen.any() else None

@@ -36,7 +36,7 @@ class _Bucket(Group, section=WHAT):
     """Which bucket is read or written."""
 
     bucket: str = option(
-        values.read_bucket, "KV bucket to read or to write to", required=True, excludes=("stream", "streamPattern")
+        values.read_bucket_name, "KV bucket to read or to write to", required=True, excludes=("stream", "streamPattern")
     )
     create: dict[str, Any] | None = option(
         read_create_bucket,
@@ -86,16 +86,16 @@ class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
 
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
 
-    def check_and_convert(self, given: Collection[str]) -> BucketScan:
+    def check_and_make_query(self, given: Collection[str]) -> BucketScan:
         """Return these options, checked, as those of a read of the bucket's stream."""
         stream = stream_of(self.bucket)
-        return self.as_a(
+        return self.converted_to(
             BucketScan,
             streams=(stream,),
             create=self.requested_config or False,
             filters=tuple(map(key_filter, self.keys)),
             starting_offsets=self.starting_offsets_for(self.bucket, stream),
-        ).check_and_convert(given)
+        ).check_and_make_query(given)
 
 
 class BucketStreamWrite(WriteOptions):
@@ -119,9 +119,11 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
         default=FAIL,
     )
 
-    def check_and_convert(self, given: Collection[str]) -> BucketStreamWrite:
+    def check_and_make_query(self, given: Collection[str]) -> BucketStreamWrite:
         """Return these options, checked, as those of a write to the bucket's stream."""
         if self.deduplicate == of_streams.EXACT:  # replaced revisions cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
-        rows = self.as_a(BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False)
-        return rows.check_and_convert(given)
+        rows = self.converted_to(
+            BucketStreamWrite, streams=(stream_of(self.bucket),), create=self.requested_config or False
+        )
+        return rows.check_and_make_query(given)

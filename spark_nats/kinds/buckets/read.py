@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
 from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
@@ -27,7 +27,7 @@ from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
-from spark_nats.protocol.bytecolumns import integers, repeated
+from spark_nats.protocol.bytecolumns import integers, repeat_text
 from spark_nats.protocol.keyvalue import stream_of
 
 
@@ -58,7 +58,7 @@ class EntryBuilder(RowBuilder):
             if deletions.any():
                 messages, deliveries = messages.take(~deletions), deliveries.take(~deletions)
         own: Columns = {
-            "bucket": lambda: repeated(self._bucket, len(messages)),
+            "bucket": lambda: repeat_text(self._bucket, len(messages)),
             "key": lambda: keys_of(messages, self._bucket),
             "value": messages.payloads,
             "revision": lambda: integers(deliveries.stream_sequences()),
@@ -85,7 +85,7 @@ class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
         options = self._options
         with reporting_missing_bucket(js, options.bucket):
             config = options.requested_config
-            info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
+            info = create_stream_if_missing(js, config) if config else ask_stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
             return self._plan_parts(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
 

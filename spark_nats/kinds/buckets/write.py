@@ -42,17 +42,17 @@ ENTRIES = Columns(
 def sink_of(options: BucketStreamWrite) -> Sink:
     """Return a bucket as the target of rows."""
     bucket = options.bucket
-    convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
+    convert = partial(_convert_entries, key_subject(bucket, "", options.api_prefix))
     return Sink(
         columns=replace(ENTRIES, target=bucket, convert=convert),
         naming=partial(_reporting_missing_bucket, bucket),
         no_lifetimes=NO_LIFETIMES_OF_KEYS(bucket=bucket),
-        conflicts=partial(_conflict_resolver, bucket, options.api_prefix, options.on_conflict == SKIP),
+        conflicts=partial(_make_conflict_resolver, bucket, options.api_prefix, options.on_conflict == SKIP),
         skipped=partial(CONFLICTS_SKIPPED, bucket=bucket),
     )
 
 
-def _messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+def _convert_entries(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
     from spark_nats.kinds.buckets.key_columns import check_and_convert_entries
 
     return check_and_convert_entries(prefix, columns, rows, refuse)
@@ -64,7 +64,7 @@ def _reporting_missing_bucket(bucket: str, js: JetStream) -> AbstractContextMana
     return reporting_missing_bucket(js, bucket)
 
 
-def _conflict_resolver(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> ConflictResolver:
+def _make_conflict_resolver(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> ConflictResolver:
     from spark_nats.kinds.buckets.conflicts import Conflicts
 
     return Conflicts(bucket, api_prefix, skips, sets_aside).resolve_or_raise

@@ -49,9 +49,9 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
         values.read_boolean, FAIL_ON_DATA_LOSS, default="true", streaming=True, section=EXACTNESS
     )
 
-    def check_and_convert(self, given: Collection[str]) -> CoreReadOptions:
+    def check_and_make_query(self, given: Collection[str]) -> CoreReadOptions:
         """Check the triggers, and return the options unchanged."""
-        self.check_triggers()
+        self.check_trigger_limits()
         return self
 
 
@@ -60,6 +60,6 @@ class CoreWriteOptions(Echo, RowOptions, Query, section=SECTION):
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
 
-    def check_and_convert(self, given: Collection[str]) -> WriteOptions:
+    def check_and_make_query(self, given: Collection[str]) -> WriteOptions:
         """Return the options of the writer of streams, without a stream."""
-        return self.as_a(WriteOptions, deduplicate=NEVER).check_and_convert(given)
+        return self.converted_to(WriteOptions, deduplicate=NEVER).check_and_make_query(given)

@@ -21,16 +21,16 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client.connection import connect
 from spark_nats.client.pool import leased
-from spark_nats.client.retrying import retrying
+from spark_nats.client.retrying import run_with_retries
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core import conditions
-from spark_nats.kinds.core.backlog import Backlog, Piece, cut_into_partitions, iso_time, last_messages
+from spark_nats.kinds.core.backlog import Backlog, Piece, cut_into_partitions, iso_time, take_last_messages
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.positions import check_not_later_version
-from spark_nats.kinds.task import Partition, TaskReader, TriggerPacing, with_servers
+from spark_nats.kinds.task import Partition, TaskReader, TriggerPacing, with_servers_and_login
 from spark_nats.options.data_loss import GO_ON, raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.protocol.bytecolumns import Positions
@@ -42,7 +42,7 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvai
 logger = logging.getLogger(__name__)
 
 
-def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
+def _choose_queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
     """Return the options' queue group, or a new one if several subscribers have to share messages, or else None."""
     return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
 
@@ -73,9 +73,9 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
         connect(self._options.connection).close()  # so that a refused login fails once, and not in every task
         limit = self._options.max_messages
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
-        queue = _queue_group(self._options, tasks)
+        queue = _choose_queue_group(self._options, tasks)
         shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
-        return with_servers([CorePartition(queue, share) for share in shares], self._options.connection)
+        return with_servers_and_login([CorePartition(queue, share) for share in shares], self._options.connection)
 
     def _read_rows(self, partition: CorePartition) -> Iterator[pa.RecordBatch]:
         rows = RowBuilder(self._schema)
@@ -176,7 +176,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # where the query ends, if it is to end with what it had received at its start
         self._seen: int | None = None
 
-    def _start_receivers(self) -> Backlog:
+    def _start_and_check_receivers(self) -> Backlog:
         """Return the backlog; start the receivers if they have not started.
 
         Raises:
@@ -188,12 +188,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if options.spool_location:
                 self._spool = Spool(options.spool_location)
             backlog = Backlog(options.max_buffered_bytes)
-            queue = _queue_group(options, options.receivers)
+            queue = _choose_queue_group(options, options.receivers)
             install_sigterm_handler()
             while len(self._receivers) < options.receivers:
                 start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
-                self._receivers.append(retrying(start, options.retries, what, established=False))
+                self._receivers.append(run_with_retries(start, options.retries, what, established=False))
             self._epoch = clock.token(8)
             self._backlog = backlog
             since = iso_time(clock.time())
@@ -206,7 +206,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: now."""
-        self._start_receivers()
+        self._start_and_check_receivers()
         return CoreOffset(self._epoch, 0)._asdict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -216,12 +216,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how much has been received: the query ends there."""
-        self._target = self._start_receivers().end
+        self._target = self._start_and_check_receivers().end
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, ``start`` if none is due; a spool, if any, keeps the micro-batch."""
-        backlog = self._start_receivers()
+        backlog = self._start_and_check_receivers()
         self._take_and_log_losses(backlog)
         self._noted = at = CoreOffset.from_json(start)
         begin = self._number_and_note_epoch(at)
@@ -255,7 +255,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: an earlier process planned the micro-batch, its messages are lost, and ``failOnDataLoss`` is
                 set.
         """
-        backlog = self._start_receivers()
+        backlog = self._start_and_check_receivers()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
         begin = self._number_and_note_epoch(first)
         self._noted = last
@@ -384,7 +384,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             if kept is not None:
                 # It may begin earlier, if Spark did not note the one before.
-                return last_messages(kept, last.messages - begin)
+                return take_last_messages(kept, last.messages - begin)
             what = conditions.RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"

@@ -44,7 +44,7 @@ class Spool:
 
     def __init__(self, location: str) -> None:
         self._location = location
-        with self._errors("opened"):
+        with self._reporting_errors("opened"):
             if "://" in location:
                 self._fs, self._root = fs.FileSystem.from_uri(location)
             else:
@@ -57,7 +57,7 @@ class Spool:
         Raises:
             NatsError: it cannot be written.
         """
-        with self._errors("written"):
+        with self._reporting_errors("written"):
             self._fs.create_dir(f"{self._root}/{epoch}", recursive=True)
             digest, size = blake2b(digest_size=32), 0
             draft = f"{self._root}/{epoch}/{end}.draft"  # Spark may end the process at any time
@@ -75,8 +75,8 @@ class Spool:
         Raises:
             NatsError: they cannot be listed.
         """
-        with self._errors("read"):
-            return sorted(self._files(epoch))
+        with self._reporting_errors("read"):
+            return sorted(self._list_files_by_end(epoch))
 
     def find_micro_batch(self, epoch: str, end: int) -> list[Piece] | None:
         """Return a micro-batch that was kept; None when there is none.
@@ -85,7 +85,7 @@ class Spool:
             SpoolDamageError: its file is not what was written.
             NatsError: it cannot be read.
         """
-        with self._errors("read"):
+        with self._reporting_errors("read"):
             path = self._path(epoch, end)
             if self._fs.get_file_info(path).type is not fs.FileType.File:
                 return None
@@ -102,17 +102,17 @@ class Spool:
         Raises:
             NatsError: they cannot be removed.
         """
-        with self._errors("removed"):
+        with self._reporting_errors("removed"):
             folder = f"{self._root}/{epoch}"
             if before is None:
                 if self._fs.get_file_info(folder).type is fs.FileType.Directory:
                     self._fs.delete_dir(folder)
                 return
-            for end, path in self._files(epoch).items():
+            for end, path in self._list_files_by_end(epoch).items():
                 if end <= before:
                     self._fs.delete_file(path)
 
-    def _files(self, epoch: str) -> dict[int, str]:
+    def _list_files_by_end(self, epoch: str) -> dict[int, str]:
         found = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{epoch}", allow_not_found=True))
         stems = {file.base_name.removesuffix(".arrow"): file.path for file in found}
         return {int(stem): path for stem, path in stems.items() if stem.isdigit()}
@@ -121,7 +121,7 @@ class Spool:
         return f"{self._root}/{epoch}/{end}.arrow"
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _reporting_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (OSError, pa.ArrowException) as error:

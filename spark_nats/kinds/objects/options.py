@@ -35,7 +35,7 @@ class _Store(Group, section=WHAT):
     """Which object store is read or written."""
 
     store: str = option(
-        values.read_bucket,
+        values.read_bucket_name,
         "object store whose objects to read, or to put objects into",
         name="objectStore",
         required=True,
@@ -69,17 +69,17 @@ class ObjectScan(ReadOptions):
 class ObjectChangesOptions(_Objects, StreamScan):
     """Which changes of an object store a streaming query reads."""
 
-    def check_and_convert(self, given: Collection[str]) -> ObjectScan:
+    def check_and_make_query(self, given: Collection[str]) -> ObjectScan:
         """Return what is read of the object store's stream."""
         stream = stream_of_store(self.store)
-        return self.as_a(
+        return self.converted_to(
             ObjectScan,
             streams=(stream,),
             pattern=None,
             filters=(descriptions_filter(self.store),),
             starting_offsets=self.starting_offsets_for(self.store, stream),
-            objects=self.as_a(ObjectReadOptions),
-        ).check_and_convert(given)
+            objects=self.converted_to(ObjectReadOptions),
+        ).check_and_make_query(given)
 
 
 class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):

@@ -60,12 +60,12 @@ class _Contents:
         self._schema = schema
 
     def read_row(self, found: StoredObject, lease: JetStreamLease, this_version: bool) -> Row | None:
-        """Return an object, with what :func:`.store.read_with_content` returns if the schema has the content."""
+        """Return an object, with what :func:`.store.read_object_with_content` returns if the schema has the content."""
         if "content" not in self._schema.names:
             return found, None
         return lease.ask_with_retries(
-            lambda js: store.read_with_content(
-                js, found, self._check_size, self._raise_or_log, lease.retries, this_version
+            lambda js: store.read_object_with_content(
+                js, found, self._check_object_size, self._raise_or_log, lease.retries, this_version
             )
         )
 
@@ -87,7 +87,7 @@ class _Contents:
             if some:
                 yield pa.RecordBatch.from_pylist(some, schema)
 
-    def _check_size(self, found: StoredObject) -> None:
+    def _check_object_size(self, found: StoredObject) -> None:
         info, most = found.info, self._options.max_object_bytes
         if info.size > most:
             raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
@@ -102,7 +102,7 @@ class NatsObjectReader(BatchReader[ObjectReadOptions, ObjectsPartition]):
     def _plan(self, js: JetStream) -> list[ObjectsPartition]:
         """Spread the objects whose names match over partitions."""
         options = self._options
-        subjects = store.list_description_subjects(js, options.store)
+        subjects = store.ask_description_subjects(js, options.store)
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(object_name_of(subject))]
         count = max(1, min(options.min_partitions, len(subjects)))

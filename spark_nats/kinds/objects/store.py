@@ -27,11 +27,11 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, store_messages
-from spark_nats.jetstream.listing import reporting_missing_kind, subjects_of, warn_of_non_utf8
+from spark_nats.jetstream.listing import ask_subject_counts, reporting_missing_kind, warn_of_non_utf8
 from spark_nats.jetstream.messages import Asked, MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
-from spark_nats.jetstream.views import StateOf, stream_info
+from spark_nats.jetstream.views import StateOf, ask_stream_info
 from spark_nats.kinds.objects import conditions, wire
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
 from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, TOO_MANY_REQUESTS, encode_block
@@ -62,7 +62,7 @@ class StoredObject:
     sequence: int
 
 
-def list_description_subjects(js: JetStream, store: str) -> list[str]:
+def ask_description_subjects(js: JetStream, store: str) -> list[str]:
     """Return the subjects of the descriptions in a store, those of deleted objects included.
 
     Raises:
@@ -71,7 +71,7 @@ def list_description_subjects(js: JetStream, store: str) -> list[str]:
     """
     stream = wire.stream_of_store(store)
     with reporting_missing_store(js, store):
-        subjects = list(subjects_of(js, stream, wire.descriptions_filter(store)))
+        subjects = list(ask_subject_counts(js, stream, wire.descriptions_filter(store)))
     warn_of_non_utf8(stream, subjects, "objects that are described on them are left out")
     return subjects
 
@@ -107,7 +107,7 @@ def parse_stored_object(store: str, subject: str, payload: bytes, time: int, seq
         raise ProtocolError(said) from None
 
 
-def read_with_content(
+def read_object_with_content(
     js: JetStream,
     found: StoredObject,
     check: Callable[[StoredObject], None],
@@ -192,7 +192,7 @@ def _read_content_or_problem(js: JetStream, found: StoredObject, retries: Retrie
     """Return the content of an object, or what is wrong with it."""
     info, chunks, size = found.info, list[bytes](), 0
     if info.chunks:
-        stream = stream_info(js, wire.stream_of_store(found.store))
+        stream = ask_stream_info(js, wire.stream_of_store(found.store))
         first, end = stream.first_sequence, stream.last_sequence + 1
         subject = wire.chunk_subject(found.store, info.nuid)
         chunk_range = Range(stream.name, stream.created, first, end, (subject,), removed=Removed.NO_LOSS)
@@ -204,7 +204,7 @@ def _read_content_or_problem(js: JetStream, found: StoredObject, retries: Retrie
     content = b"".join(chunks)
     if len(chunks) != info.chunks or size != info.size:
         return f"it has {len(chunks)} chunks with {size} bytes, and should have {info.chunks} with {info.size}"
-    if info.digest and not wire.same_digest(info.digest, actual := wire.digest_of(content)):
+    if info.digest and not wire.is_same_digest(info.digest, actual := wire.digest_of(content)):
         return f"its digest is {actual}, and should be {info.digest}"
     return content
 

@@ -68,7 +68,7 @@ def digest_of(content: bytes) -> str:
     return f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()}"
 
 
-def same_digest(one: str, other: str) -> bool:
+def is_same_digest(one: str, other: str) -> bool:
     """Tell whether two texts are the same SHA-256 digest; some clients leave out the padding, or write "sha-256"."""
     first, second = _DIGEST.fullmatch(one), _DIGEST.fullmatch(other)
     return first is not None and second is not None and first[1] == second[1]

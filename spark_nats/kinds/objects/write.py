@@ -50,8 +50,8 @@ def create_or_check_store(options: ObjectWriteOptions) -> None:
     """
     from spark_nats.client.pool import borrow
     from spark_nats.jetstream.api import JetStream
-    from spark_nats.jetstream.creating import create_stream
-    from spark_nats.jetstream.views import stream_info
+    from spark_nats.jetstream.creating import create_stream_if_missing
+    from spark_nats.jetstream.views import ask_stream_info
     from spark_nats.kinds.objects.store import reporting_missing_store
     from spark_nats.kinds.streams.write.checks import check_no_mirror
 
@@ -60,7 +60,7 @@ def create_or_check_store(options: ObjectWriteOptions) -> None:
         borrow(options.connection) as connection,
         reporting_missing_store(js := JetStream(connection, options.api_prefix), store),
     ):
-        check_no_mirror(create_stream(js, config) if config else stream_info(js, stream_of_store(store)))
+        check_no_mirror(create_stream_if_missing(js, config) if config else ask_stream_info(js, stream_of_store(store)))
 
 
 def write_objects(
@@ -72,16 +72,19 @@ def write_objects(
         InvalidRowError: a row cannot be an object; the rows before it were put.
         NatsError: the store refused an object, or the connection failed.
     """
-    from spark_nats.jetstream.views import stream_info
+    from spark_nats.jetstream.views import ask_stream_info
     from spark_nats.kinds.objects.store import Putting
-    from spark_nats.kinds.task import MANY_BYTES, approach_leader, leased_jetstream
+    from spark_nats.kinds.task import MANY_BYTES, leased_jetstream, move_to_leader
 
     rows = size = 0
     with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
             if not rows and batch.nbytes >= MANY_BYTES:
-                approach_leader(
-                    js, js.ask_with_retries(stream_info, stream_of_store(options.store)), batch.num_rows, batch.nbytes
+                move_to_leader(
+                    js,
+                    js.ask_with_retries(ask_stream_info, stream_of_store(options.store)),
+                    batch.num_rows,
+                    batch.nbytes,
                 )
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
@@ -108,7 +111,7 @@ def _object_of_row(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes 
     info = ObjectInfo(
         name=name,
         description=row.get("description"),
-        headers=_headers(row.get("headers"), name),
+        headers=_check_and_convert_headers(row.get("headers"), name),
         metadata=_metadata(row.get("metadata"), name),
     )
     if content is not None:
@@ -122,7 +125,7 @@ def _object_of_row(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes 
     return replace(info, link=(link["bucket"], link["name"])), None
 
 
-def _headers(headers: Any, name: str) -> dict[str, tuple[str, ...]]:
+def _check_and_convert_headers(headers: Any, name: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for key, value in headers or ():
         values = (value,) if isinstance(value, str) else tuple(value or ())

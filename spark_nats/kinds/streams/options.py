@@ -17,7 +17,7 @@ from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, RowQuery, StreamScan
 from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, StreamOffset
-from spark_nats.protocol.stream_configs import RequestedConfig, read_config
+from spark_nats.protocol.stream_configs import RequestedConfig, convert_config
 from spark_nats.protocol.subjects import subject_violation
 
 STREAM = (
@@ -42,13 +42,13 @@ def read_create_stream(text: str) -> bool | RequestedConfig:
     """Read ``true``, ``false`` or a stream's configuration in JSON, whose durations become nanoseconds."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    config = values.find_object(text)
+    config = values.parse_object_or_none(text)
     if config is None:
         raise ValueError(
             "must be true, false or a stream configuration in JSON, such as "
             '{"subjects": ["orders.>"], "max_age": "48h"}'
         )
-    requested = read_config(config)
+    requested = convert_config(config)
     for subject in requested.get("subjects") or ():
         if "," in subject:
             apart = json.dumps([each.strip() for each in subject.split(",")])
@@ -68,7 +68,7 @@ class StreamsNamed(Group, section=WHAT):
         name="createStream",
     )
 
-    def _config_with(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
+    def _config_to_create(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
         """Return the configuration with which to create a missing stream.
 
         Args:
@@ -169,14 +169,14 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
     @property
     def requested_config(self) -> dict[str, Any] | None:
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
-        return self._config_with(self.filters)
+        return self._config_to_create(self.filters)
 
-    def check_and_convert(self, given: Collection[str]) -> Self:
+    def check_and_make_query(self, given: Collection[str]) -> Self:
         """Return the checked options; a query that consumes begins at the earliest message by default."""
-        self.check_triggers()
+        self.check_trigger_limits()
         if self.pattern and self.create:
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
-        self._config_with(self.filters)  # raises if this contradicts other options
+        self._config_to_create(self.filters)  # raises if this contradicts other options
         if self.pattern and self.consume:
             raise OptionError(conditions.PATTERN_CANNOT_CONSUME())
         for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
@@ -186,8 +186,8 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
             raise OptionError(conditions.CONSUMER_NEEDS_CONSUME())
         _check_range(self.starting, self.ending)
         if not self.pattern:  # the streams that match a pattern are known later
-            self.check_offsets("startingOffsets", self.starting, self.streams)
-            self.check_offsets("endingOffsets", self.ending, self.streams)
+            self.check_offset_streams("startingOffsets", self.starting, self.streams)
+            self.check_offset_streams("endingOffsets", self.ending, self.streams)
         if self.consume and not {"startingOffsets", "startingTimestamp"} & set(given):
             return replace(self, starting_offsets=EARLIEST)  # else existing messages would be released unread
         return self
@@ -271,7 +271,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=WINDOW)
     state_bucket: str = option(
-        values.read_bucket,
+        values.read_bucket_name,
         "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "
         "does not exist",
         default="SPARK_NATS",
@@ -329,9 +329,9 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
     @property
     def requested_config(self) -> dict[str, Any] | None:
         """Configuration of a stream that is created if it does not exist; None when it must exist."""
-        return self._config_with((self.subject,) if self.subject else ())
+        return self._config_to_create((self.subject,) if self.subject else ())
 
-    def check_and_convert(self, given: Collection[str]) -> Self:
+    def check_and_make_query(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
         if self.has_several_targets and self.atomic:
             raise OptionError(conditions.ONE_STREAM_TOGETHER())
@@ -339,6 +339,6 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
         if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):
             raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
-        self._config_with((self.subject,) if self.subject else ())  # raises if this contradicts other options
-        super().check_and_convert(given)
+        self._config_to_create((self.subject,) if self.subject else ())  # raises if this contradicts other options
+        super().check_and_make_query(given)
         return replace(self, needs_window=self.deduplicate == WINDOW and (self.streaming or "deduplicate" in given))

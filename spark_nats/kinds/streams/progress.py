@@ -20,11 +20,11 @@ class ShownReadOptions(ReadOptions, section=Partitions.section):
         "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
     )
 
-    def check_and_convert(self, given: Collection[str]) -> Self:
-        """Return the checked options, see :meth:`.ReadOptions.check_and_convert`."""
+    def check_and_make_query(self, given: Collection[str]) -> Self:
+        """Return the checked options, see :meth:`.ReadOptions.check_and_make_query`."""
         if self.progress_consumer and self.consume:
             raise OptionError(PROGRESS_WITH_CONSUME())
-        return super().check_and_convert(given)
+        return super().check_and_make_query(given)
 
 
 def stream_reader(options: ShownReadOptions, schema: Any) -> Any:

@@ -45,7 +45,7 @@ TABLE_SCHEMAS = {
 """The tables of the account's inventory by their names, with all columns of each as DDL."""
 
 
-def read_table(text: str) -> str:
+def read_table_name(text: str) -> str:
     """Read the name of one of :data:`TABLE_SCHEMAS`."""
     try:
         return values.read_word(text, *TABLE_SCHEMAS)
@@ -61,7 +61,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     """
 
     table: str = option(
-        read_table,
+        read_table_name,
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
         required=True,
     )
@@ -71,7 +71,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     )
     filters: tuple[str, ...] = option(values.read_text, SUBJECT, name="subject", use=values.read_filters, absent=())
 
-    def check_and_convert(self, given: Collection[str]) -> TableReadOptions:
+    def check_and_make_query(self, given: Collection[str]) -> TableReadOptions:
         """Check that filters suit the table, and return the options unchanged."""
         if self.filters and self.table != SUBJECTS:
             raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=self.table))

@@ -17,7 +17,7 @@ from spark_nats.jetstream.api import JetStream, JetStreamLease, Request, bad_ans
 from spark_nats.jetstream.messages import try_asking
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
-from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, misnamed_row, stream_row
+from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, long_or_none, misnamed_row, stream_row
 from spark_nats.kinds.task import BatchReader, Partition, leased_jetstream
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.keyvalue import bucket_of
@@ -84,9 +84,9 @@ def list_and_check_streams(js: JetStream, names: Sequence[str], pattern: re.Patt
         StreamNotFoundError: a stream that is named does not exist.
         NatsError: the request failed.
     """
-    there = listing.stream_names(js)
+    there = listing.ask_stream_names(js)
     if pattern is not None:
-        return tuple(name for name in there if listing.matches(pattern, name))
+        return tuple(name for name in there if listing.matches_stream_name(pattern, name))
     with listing.suggesting_names(js, names):
         for name in names:
             if name not in there:
@@ -96,7 +96,7 @@ def list_and_check_streams(js: JetStream, names: Sequence[str], pattern: re.Patt
 
 def request_stream_rows(js: JetStream, names: Collection[str], row_of: Callable[[listing.Listed], Row]) -> list[Row]:
     """Return a row for each of these streams that exists, as ``row_of`` makes it."""
-    listed, wanted = listing.all_streams(js), frozenset(names)
+    listed, wanted = listing.ask_all_streams(js), frozenset(names)
     with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [row_of(each) for each in listed if each.name in wanted]
 
@@ -112,7 +112,7 @@ def request_consumer_rows(js: JetStream, streams: Sequence[str]) -> list[Row]:
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         (stream,) = request.names
         if not isinstance(answer, NatsError):
-            listed = listing.all_consumers(js, stream, answer)
+            listed = listing.ask_all_consumers(js, stream, answer)
             with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
                 rows += [consumer_row(stream, each) for each in listed]
         elif isinstance(answer, JetStreamError) and answer.err_code in _OFFLINE:
@@ -145,12 +145,12 @@ def ask_subject_rows(js: JetStream, stream: str, filters: Sequence[str]) -> Iter
     A stream that cannot be queried has one row with its problem. A stream that no longer exists has none.
     """
     try:
-        counts = [listing.subjects_of(js, stream, each) for each in filters or (">",)]
+        counts = [listing.ask_subject_counts(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
         return iter(_problem_row_or_raise(stream, error))
     listing.warn_of_non_utf8(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
-        {"stream": stream, "subject": subject, "messages": fitting(messages)}
+        {"stream": stream, "subject": subject, "messages": long_or_none(messages)}
         for found in counts
         for subject, messages in found.items()
     )

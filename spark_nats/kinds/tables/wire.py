@@ -37,7 +37,7 @@ def stream_row(listed: Listed) -> Row:
     config = info.config
     row = {
         "name": name,
-        **_described(entry),
+        **_shared_values_of(entry),
         "subjects": list(info.subjects),
         "retention": info.retention,
         "storage": info.storage,
@@ -55,10 +55,10 @@ def stream_row(listed: Listed) -> Row:
     }
     if problem is None:
         row |= {
-            **{name: fitting(getattr(info, name)) for name in _COUNTS},
+            **{name: long_or_none(getattr(info, name)) for name in _COUNTS},
             **{name: _time_or_none(getattr(info, name)) for name in ("first_time", "last_time")},
-            "subject_count": _number(entry, "state", "num_subjects") or 0,  # the server leaves 0 out
-            "consumer_count": fitting(info.consumers),
+            "subject_count": _number_at(entry, "state", "num_subjects") or 0,  # the server leaves 0 out
+            "consumer_count": long_or_none(info.consumers),
         }
     return row
 
@@ -94,7 +94,7 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     row = {
         "stream": stream,
         "name": name,
-        **_described(entry),
+        **_shared_values_of(entry),
         "durable": bool(documents.text_at(config, "durable_name")),
         "filter_subjects": list(filters_of(config)),
         **{field: documents.text_at(config, field) for field in ("deliver_policy", "deliver_subject", "ack_policy")},
@@ -106,16 +106,16 @@ def consumer_row(stream: str, listed: Listed) -> Row:
     if problem is None:
         paused = _flag(entry, "paused")
         row |= {
-            **{f"{place}_sequence": _number(entry, place, "stream_seq") for place in ("delivered", "ack_floor")},
+            **{f"{place}_sequence": _number_at(entry, place, "stream_seq") for place in ("delivered", "ack_floor")},
             **{f"{place}_time": _time(entry, place, "last_active") for place in ("delivered", "ack_floor")},
-            **{name: _number(entry, f"num_{name}") for name in ("pending", "ack_pending", "redelivered", "waiting")},
+            **{name: _number_at(entry, f"num_{name}") for name in ("pending", "ack_pending", "redelivered", "waiting")},
             "paused": paused,
             "paused_until": _time(config, "pause_until") if paused else None,
         }
     return row
 
 
-def _described(entry: dict[str, Any]) -> Row:
+def _shared_values_of(entry: dict[str, Any]) -> Row:
     """Return the values that streams and consumers share."""
     metadata = documents.object_at(entry, "config", "metadata")
     return {
@@ -130,18 +130,18 @@ def _described(entry: dict[str, Any]) -> Row:
 # Values, which servers may leave out
 
 
-def _number(document: Any, *path: str) -> int | None:
-    return None if documents.value_at(document, *path) is None else fitting(documents.integer_at(document, *path))
+def _number_at(document: Any, *path: str) -> int | None:
+    return None if documents.value_at(document, *path) is None else long_or_none(documents.integer_at(document, *path))
 
 
-def fitting(number: int) -> int | None:
+def long_or_none(number: int) -> int | None:
     """Return a number; None when a column cannot hold it."""
     return number if number <= _MAX_LONG else None
 
 
 def _limit(document: Any, *path: str) -> int | None:
     """Return a number; None when it is 0, -1 or left out: no limit or, of replicas, as many as the stream has."""
-    return None if documents.value_at(document, *path) in (None, 0, -1) else _number(document, *path)
+    return None if documents.value_at(document, *path) in (None, 0, -1) else _number_at(document, *path)
 
 
 def _seconds(document: Any, *path: str) -> float | None:

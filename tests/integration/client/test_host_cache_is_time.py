@@ -94,7 +94,7 @@ WRONG: dict[str, Callable[[NatsServer, str], object]] = {
     "somebody listens": lambda *_: host_cache.set_fact(host_cache.counts_wanted_fact(RUN)),
     "rows were counted that there are not": lambda *_: (
         host_cache.set_fact(host_cache.counts_wanted_fact(RUN)),
-        host_cache.push(host_cache.counts_topic(RUN), '{"rows": 4711}'),
+        host_cache.push_text(host_cache.counts_topic(RUN), '{"rows": 4711}'),
     ),
 }
 
@@ -114,7 +114,7 @@ def test_where_nothing_is_remembered_no_row_is_missing_and_none_too_many(
     monkeypatch.setattr(tempfile, "tempdir", str(directory / "none"))
     host_cache.set_fact(host_cache.counts_wanted_fact(RUN))
     copy(nats_server, unique)
-    assert metrics_channel.take_counts(RUN) == Counts()
+    assert metrics_channel.take_and_sum_counts(RUN) == Counts()
 
 
 def test_a_write_that_is_prepared_only_by_hearsay_is_an_error_and_stores_nothing(

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from tests.certificates import Certificates
 from tests.integration.support import monitoring, nats, numbered_rows, read, save, sentence_of, sequences_of, write
 from tests.nats_py import succeeds, wait_until
@@ -152,7 +152,7 @@ def test_every_kind_of_server_is_reached_through_a_proxy(
     server = server_factory(tls if scheme == "tls" else websocket, jetstream=False)
     servers = f"{scheme}://127.0.0.1:{port if scheme.startswith('ws') else server.port}"
     trust = {"tlsCaFile": str(certificates.ca)} if tls else {}
-    with connect(parse({"servers": servers, "proxy": url_of(proxy), **trust}).connection) as connection:
+    with connect(parse_options({"servers": servers, "proxy": url_of(proxy), **trust}).connection) as connection:
         connection.flush()
         assert connection.encrypted is bool(tls)
         (known,) = monitoring(server, "connz")["connections"]
@@ -162,7 +162,7 @@ def test_every_kind_of_server_is_reached_through_a_proxy(
 def test_a_name_is_looked_up_by_the_proxy(server_factory: ServerFactory) -> None:
     server = server_factory(jetstream=False)
     servers = f"nats://known-to-the-proxy.invalid:{server.port}"
-    with socks_proxy() as url, connect(parse({"servers": servers, "proxy": url}).connection) as connection:
+    with socks_proxy() as url, connect(parse_options({"servers": servers, "proxy": url}).connection) as connection:
         connection.flush()
 
 
@@ -174,7 +174,7 @@ def test_the_environment_is_followed_by_websockets(
     servers = f"ws://known-to-the-proxy.invalid:{port}"
     with socks_proxy(with_login=True) as url:
         monkeypatch.setenv("ALL_PROXY", url.replace("//", "//ann:annsOwn@"))
-        with connect(parse({"servers": servers}).connection) as connection:
+        with connect(parse_options({"servers": servers}).connection) as connection:
             connection.flush()
 
 

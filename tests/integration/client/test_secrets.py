@@ -19,9 +19,9 @@ from spark_nats.client import connect
 from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.jetstream.views import ask_stream_info
+from spark_nats.kinds.queries import parse_options
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -31,8 +31,8 @@ import json, os, shutil, sys
 from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.queries import parse
+from spark_nats.jetstream.views import ask_stream_info
+from spark_nats.kinds.queries import parse_options
 
 directory, logins = sys.argv[1], json.loads(sys.argv[2])
 spark = (
@@ -54,10 +54,10 @@ for i, (login, kept_login) in enumerate(logins):
     queries.append((kept_login, batch, sink.start()))
 shutil.rmtree(directory)  # from here on nobody can read what load() has read
 for kept_login, batch, query in queries:
-    with connect(parse(kept_login).connection) as connection:
+    with connect(parse_options(kept_login).connection) as connection:
         connection.send(b"".join(b"PUB S.x 1\\r\\n%d\\r\\n" % i for i in range(10)))
         connection.flush()
-        while stream_info(JetStream(connection), "COPY").messages < 10:
+        while ask_stream_info(JetStream(connection), "COPY").messages < 10:
             query.processAllAvailable()
     query.explain(True)
     print(query.lastProgress, query.recentProgress, query.status)
@@ -95,9 +95,9 @@ def run(
     A login is two of them: the first one's files are gone after load(), the other is for what comes later.
     """
     for login, _ in logins:
-        with connect(parse(login).connection) as connection:
+        with connect(parse_options(login).connection) as connection:
             for stream in ("S", "COPY"):
-                create_stream(JetStream(connection), {"name": stream, "subjects": [f"{stream}.*"]})
+                create_stream_if_missing(JetStream(connection), {"name": stream, "subjects": [f"{stream}.*"]})
     home = tmp_path / "home"
     (home / "events").mkdir(parents=True)
     script = home / "script.py"
@@ -211,10 +211,10 @@ def test_files_are_read_on_the_driver_and_secrets_are_in_no_log_no_plan_no_event
 def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path) -> None:
     schema = StructType().add("subject", StringType()).add("payload", BinaryType())
     options = {**locked.login, "stream": "S", "createStream": '{"subjects": ["S.*"]}'}
-    connection = parse(locked.login).connection
+    connection = parse_options(locked.login).connection
     writer = NatsDataSource(options).writer(schema, overwrite=False)
     shutil.rmtree(tmp_path / "files")
     on_executor = pickle.loads(pickle.dumps(writer))
     on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
     with connect(connection) as client:
-        assert stream_info(JetStream(client), "S").messages == 1
+        assert ask_stream_info(JetStream(client), "S").messages == 1

@@ -15,10 +15,10 @@ from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from tests.certificates import Certificates
 from tests.connections import options_for, publisher_for, retries_for
 from tests.integration.support import monitoring
@@ -47,10 +47,10 @@ def test_messages_of_all_sizes_pass_through_tls_unharmed(
     payloads = [random.Random(size).randbytes(size) for size in sizes]
     with connect(options(server, certificates, handshake_first=first)) as connection:
         js = JetStream(connection)
-        create_stream(js, {"name": "S", "subjects": ["S.*"]})
+        create_stream_if_missing(js, {"name": "S", "subjects": ["S.*"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         read = [
             payload.as_py()
             for messages, _ in read_range(js, "S", 1, len(payloads) + 1)
@@ -122,7 +122,7 @@ def test_an_expired_user_is_refused(server_factory: ServerFactory, tmp_path: Pat
     mode = OperatorMode()
     server = server_factory(mode.config)
     creds = mode.creds(tmp_path / "user.creds", exp=int(time.time()) - 60)
-    login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+    login = parse_options({"servers": server.url, "credentialsFile": str(creds)}).connection
     with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation$"):
         connect(login)
 
@@ -136,7 +136,7 @@ def test_a_revoked_user_is_told_the_servers_reason(server_factory: ServerFactory
     mode, user = OperatorMode(), Key()
     server = server_factory(mode.config)
     creds = mode.creds(tmp_path / "user.creds", user)
-    login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+    login = parse_options({"servers": server.url, "credentialsFile": str(creds)}).connection
     with connect(login) as connection:
         nothing = connection.subscribe("nothing")
         revoke(server, mode, user, tmp_path)
@@ -166,7 +166,7 @@ def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFact
     mode, user = OperatorMode(), Key()
     server = server_factory(mode.config)
     creds = mode.creds(tmp_path / "user.creds", user)
-    login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+    login = parse_options({"servers": server.url, "credentialsFile": str(creds)}).connection
     receiver = Receiver(login, retries_for(wait=0.02), ["a.>"], None, Backlog(CHUNK))
     revoke(server, mode, user, tmp_path)
 

@@ -20,7 +20,7 @@ from spark_nats import NatsDataSource, clock
 from spark_nats.client import ConnectionOptions, TlsOptions, connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from tests.certificates import Certificates
 from tests.connections import options_for
 from tests.integration.support import (
@@ -230,7 +230,9 @@ def test_servers_that_are_announced_are_known_to_tasks_and_later_processes_whate
         }
         if scheme in ("tls", "wss"):
             options["tlsCaFile"] = str(certificates.ca)
-        asked = parse({name: options[name] for name in options if name not in ("subject", "readTimeout")}).connection
+        asked = parse_options(
+            {name: options[name] for name in options if name not in ("subject", "readTimeout")}
+        ).connection
 
         def announced() -> bool:
             with connect(asked) as connection:

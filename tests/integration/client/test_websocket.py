@@ -15,8 +15,8 @@ from spark_nats.client import connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.kinds.queries import parse
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.kinds.queries import parse_options
 from tests.certificates import Certificates
 from tests.connections import options_for, publisher_for
 from tests.integration.support import (
@@ -68,13 +68,13 @@ def test_messages_of_all_sizes_pass_through_a_websocket_unharmed(
     server_factory(config)
     sizes = [0, 1, 125, 126, 65_535, 65_536, 262_144, 1_000_000, *random.Random(5).choices(range(60_000), k=500)]
     payloads = [random.Random(size).randbytes(size // 2) + bytes(size - size // 2) for size in sizes]
-    with connect(parse({"servers": f"{url}/some/path", **trust}).connection) as connection:
+    with connect(parse_options({"servers": f"{url}/some/path", **trust}).connection) as connection:
         assert connection.encrypted is (kind is encrypted)
         js = JetStream(connection)
-        create_stream(js, {"name": "S", "subjects": ["S.*"]})
+        create_stream_if_missing(js, {"name": "S", "subjects": ["S.*"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         got = [
             payload.as_py()
             for messages, _ in read_range(js, "S", 1, len(payloads) + 1)
@@ -156,7 +156,7 @@ def test_a_cookie_of_the_request_may_be_the_login(server_factory: ServerFactory,
     config, url, _ = plain(tmp_path, 'user_cookie: "u"', 'pass_cookie: "p"')
     server_factory(config + 'authorization { user: ann, password: "annsOwn" }', jetstream=False)
     headers = json.dumps({"Cookie": "u=ann; p=annsOwn"})
-    with connect(parse({"servers": url, "websocketHeadersSecret": headers}).connection) as connection:
+    with connect(parse_options({"servers": url, "websocketHeadersSecret": headers}).connection) as connection:
         connection.flush()
 
 
@@ -182,7 +182,7 @@ def test_a_certificate_of_the_client_that_is_refused_ends_a_query_at_once(
     refusal = sentence_of(lambda: stream_reader(url, stream="S", **trust, **refused).initialOffset())
     assert f"{url} refused the client's certificate: " in refusal
     assert "check the options 'tlsCertFile' and 'tlsKeyFile'" in refusal
-    with connect(parse({"servers": url, **trust, **own.client("bob")}).connection) as connection:
+    with connect(parse_options({"servers": url, **trust, **own.client("bob")}).connection) as connection:
         connection.flush()
 
 
@@ -218,7 +218,7 @@ def test_servers_that_are_announced_are_reached_through_their_websockets(
         websocket = f'websocket {{ listen: "127.0.0.1:{ports[2 + i]}", no_tls: true }}\n'
         servers.append(server_factory(f"server_name: n{i}\n{cluster}{websocket}", jetstream=False))
     wait_until(lambda: monitoring(servers[0], "routez")["routes"])
-    named = parse({"servers": f"ws://127.0.0.1:{ports[2]}/a", "discoverServers": "true"}).connection
+    named = parse_options({"servers": f"ws://127.0.0.1:{ports[2]}/a", "discoverServers": "true"}).connection
 
     def announced() -> bool:
         with connect(named) as connection:

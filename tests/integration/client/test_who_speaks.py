@@ -13,14 +13,14 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError, NatsTimeoutError, ProtocolError
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consuming.consumers import create_ephemeral, find_consumer
+from spark_nats.jetstream.consuming.consumers import ask_consumer, create_ephemeral
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
-from spark_nats.jetstream.listing import list_streams, stream_names
-from spark_nats.jetstream.messages import last_message
+from spark_nats.jetstream.listing import ask_stream_names, list_streams
+from spark_nats.jetstream.messages import ask_last_message
 from spark_nats.jetstream.reading.stored import ask_known_ids
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import ObjectInfo
 from spark_nats.protocol.api import Api
@@ -233,14 +233,14 @@ def of_type(operation: str) -> Callable[[Row], Row]:
 
 Ask = Callable[[JetStream, str], object]
 TYPED: dict[str, tuple[str, Ask]] = {
-    "STREAM.INFO": ("stream_list", stream_info),
-    "STREAM.CREATE": ("stream_update", lambda js, name: create_stream(js, {"name": f"{name}_NEW"})),
+    "STREAM.INFO": ("stream_list", ask_stream_info),
+    "STREAM.CREATE": ("stream_update", lambda js, name: create_stream_if_missing(js, {"name": f"{name}_NEW"})),
     "STREAM.DELETE": ("stream_purge", lambda js, name: js.request(Api.STREAM_DELETE, name)),
-    "STREAM.NAMES": ("consumer_names", lambda js, _: stream_names(js)),
-    "STREAM.LIST": ("stream_names", lambda js, _: list_streams(js)),
-    "STREAM.MSG.GET": ("stream_info", lambda js, name: last_message(js, name, ">")),
+    "STREAM.NAMES": ("consumer_names", lambda js, _: ask_stream_names(js)),
+    "STREAM.LIST": ("ask_stream_names", lambda js, _: list_streams(js)),
+    "STREAM.MSG.GET": ("stream_info", lambda js, name: ask_last_message(js, name, ">")),
     "CONSUMER.CREATE": ("consumer_info", lambda js, name: create_ephemeral(js, name, 1)),
-    "CONSUMER.INFO": ("consumer_create", lambda js, name: find_consumer(js, name, "spark")),
+    "CONSUMER.INFO": ("consumer_create", lambda js, name: ask_consumer(js, name, "spark")),
 }
 
 
@@ -259,12 +259,12 @@ NAMED: dict[str, tuple[str, Callable[[Row], Row], Ask]] = {
     "the state of another stream": (
         "STREAM.INFO",
         lambda answer: {**answer, "config": {**answer["config"], "name": "OTHER"}},
-        stream_info,
+        ask_stream_info,
     ),
     "a new stream of another name": (
         "STREAM.CREATE",
         lambda answer: {**answer, "config": {**answer["config"], "name": "OTHER"}},
-        lambda js, name: create_stream(js, {"name": f"{name}_NEW"}),
+        lambda js, name: create_stream_if_missing(js, {"name": f"{name}_NEW"}),
     ),
     "a consumer of another stream": (
         "CONSUMER.CREATE",
@@ -279,12 +279,12 @@ NAMED: dict[str, tuple[str, Callable[[Row], Row], Ask]] = {
     "the state of a consumer of another stream": (
         "CONSUMER.INFO",
         lambda answer: {**answer, "stream_name": "OTHER"},
-        lambda js, name: find_consumer(js, name, "spark"),
+        lambda js, name: ask_consumer(js, name, "spark"),
     ),
     "a message of another subject": (
         "STREAM.MSG.GET",
         lambda answer: {**answer, "message": {**answer["message"], "subject": "other"}},
-        lambda js, name: last_message(js, name, f"{name}.*"),
+        lambda js, name: ask_last_message(js, name, f"{name}.*"),
     ),
 }
 

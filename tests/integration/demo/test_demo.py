@@ -19,7 +19,7 @@ from spark_nats.cli import main
 from spark_nats.client.pool import borrow
 from spark_nats.demo.orders import Orders, Revenue
 from spark_nats.demo.run import Streams, publish
-from spark_nats.demo.spark import differing_orders, differing_results
+from spark_nats.demo.spark import describe_differing_orders, differing_results
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
 from tests.integration.jobs import tracebacks_in
@@ -415,8 +415,8 @@ def test_what_is_lost_doubled_changed_or_added_is_found(
         )
     )
 
-    assert differing_orders(sent, read) == []
-    assert differing_orders(sent.where("sequence <> 9"), damaged) == [
+    assert describe_differing_orders(sent, read) == []
+    assert describe_differing_orders(sent.where("sequence <> 9"), damaged) == [
         "2 lost, the first at sequence 3",
         "1 never sent, the first at sequence 9",
         "2 read more than once, the first at sequence 5",

@@ -22,15 +22,15 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream import JetStream, StreamInfo
-from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.messages import last_sequence, sequence_from
+from spark_nats.jetstream.creating import create_stream_if_missing
+from spark_nats.jetstream.listing import ask_stream_names
+from spark_nats.jetstream.messages import ask_last_sequence, ask_sequence_from
 from spark_nats.jetstream.reading import delivering, pulls, ranges
-from spark_nats.jetstream.reading.pulls import sizes_of
-from spark_nats.jetstream.times import first_at
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.reading.pulls import pull_sizes_of
+from spark_nats.jetstream.times import find_first_at
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import prefix_of_domain
-from spark_nats.protocol.headers import encode_blocks, flatten
+from spark_nats.protocol.headers import encode_blocks, flatten_headers
 from tests.connections import options_for, publisher_for
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY
@@ -147,25 +147,25 @@ def test_an_unused_connection_is_closed_after_a_while(nats_server):
 
 
 def test_a_stream_is_described_as_it_is(js, nats_py, unique):
-    empty = create_stream(js, {"name": unique, "subjects": [f"{unique}.>"]})
+    empty = create_stream_if_missing(js, {"name": unique, "subjects": [f"{unique}.>"]})
     assert (empty.first_sequence, empty.last_sequence, empty.messages) == (1, 0, 0)
     assert (empty.retention, empty.subjects) == ("limits", (f"{unique}.>",))
     nats_py.store(f"{unique}.a", [b""] * 5)
     nats_py.purge_stream(unique, seq=3)
-    info = stream_info(js, unique)
+    info = ask_stream_info(js, unique)
     assert (info.first_sequence, info.last_sequence, info.messages) == (3, 5, 3)
     nats_py.purge_stream(unique)
-    assert (stream_info(js, unique).first_sequence, stream_info(js, unique).last_sequence) == (6, 5)
+    assert (ask_stream_info(js, unique).first_sequence, ask_stream_info(js, unique).last_sequence) == (6, 5)
 
 
 def test_a_stream_that_exists_is_not_made_again(js, nats_py, unique):
     nats_py.create_stream(unique, max_msgs=7)
-    assert create_stream(js, {"name": unique, "subjects": ["other"]}).config["max_msgs"] == 7
+    assert create_stream_if_missing(js, {"name": unique, "subjects": ["other"]}).config["max_msgs"] == 7
 
 
 def test_a_missing_stream_is_an_error_that_names_it(js, unique):
     with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist") as raised:
-        stream_info(js, unique)
+        ask_stream_info(js, unique)
     assert (raised.value.code, raised.value.err_code) == (404, 10059)
     with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist"):
         next(ranges.read_range(js, unique, 1, 2))
@@ -173,7 +173,7 @@ def test_a_missing_stream_is_an_error_that_names_it(js, unique):
 
 def test_an_error_of_the_api_carries_its_codes(js, unique):
     with pytest.raises(JetStreamError, match="CREATE") as raised:
-        create_stream(js, {"name": unique, "subjects": ["a..b"]})
+        create_stream_if_missing(js, {"name": unique, "subjects": ["a..b"]})
     assert raised.value.err_code
     assert raised.value.description
 
@@ -184,7 +184,7 @@ def test_a_server_without_jetstream_is_told_apart(server_factory):
         connect(options_for(server.url)) as connection,
         pytest.raises(JetStreamError, match="is not enabled"),
     ):
-        stream_info(JetStream(connection), "ANY")
+        ask_stream_info(JetStream(connection), "ANY")
 
 
 def test_a_domain_is_another_prefix(server_factory):
@@ -192,29 +192,29 @@ def test_a_domain_is_another_prefix(server_factory):
     with connect(options_for(server.url)) as connection:
         assert connection.info.domain == "hub"
         js = JetStream(connection, prefix_of_domain("hub"))
-        create_stream(js, {"name": "D", "subjects": ["d"]})
+        create_stream_if_missing(js, {"name": "D", "subjects": ["d"]})
         publisher = publisher_for(connection, "D")
         publisher.publish(pa.array(["d"] * 3), pa.array([b"1", b"2", b"3"]))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert read(js, "D", 1, 4) == [(1, "d", b"1"), (2, "d", b"2"), (3, "d", b"3")]
         with pytest.raises(JetStreamError, match="does not answer"):
-            stream_info(JetStream(connection, prefix_of_domain("elsewhere")), "D")
+            ask_stream_info(JetStream(connection, prefix_of_domain("elsewhere")), "D")
 
 
 def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     fill(nats_py, unique, 9)
-    assert last_sequence(js, unique, [f"{unique}.1"]) == 7
-    assert last_sequence(js, unique, [f"{unique}.1", f"{unique}.2"]) == 8
-    assert last_sequence(js, unique, [f"{unique}.>"]) == 9
-    assert last_sequence(js, unique, [f"{unique}.none"]) == 0
-    assert sequence_from(js, unique, 5, [f"{unique}.1"]) == 7
-    assert sequence_from(js, unique, 8, [f"{unique}.1"]) is None
-    assert sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
-    assert stream_names(js, f"{unique}.x") == [unique]
+    assert ask_last_sequence(js, unique, [f"{unique}.1"]) == 7
+    assert ask_last_sequence(js, unique, [f"{unique}.1", f"{unique}.2"]) == 8
+    assert ask_last_sequence(js, unique, [f"{unique}.>"]) == 9
+    assert ask_last_sequence(js, unique, [f"{unique}.none"]) == 0
+    assert ask_sequence_from(js, unique, 5, [f"{unique}.1"]) == 7
+    assert ask_sequence_from(js, unique, 8, [f"{unique}.1"]) is None
+    assert ask_sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
+    assert ask_stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
-    assert first_at(js, stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
-    assert first_at(js, stream_info(js, unique), times[8] + timedelta(milliseconds=1)).sequence == 10
-    assert first_at(js, stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)).sequence == 10
+    assert find_first_at(js, ask_stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
+    assert find_first_at(js, ask_stream_info(js, unique), times[8] + timedelta(milliseconds=1)).sequence == 10
+    assert find_first_at(js, ask_stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)).sequence == 10
     wait_until(lambda: not nats_py.consumers(unique))
 
 
@@ -223,10 +223,10 @@ def test_streams_are_listed_beyond_a_page(server_factory):
         js = JetStream(connection)
         names = [f"S{i:04}" for i in range(1100)]  # a page has 1,024
         for name in reversed(names):
-            create_stream(js, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-        assert stream_names(js) == names
-        assert stream_names(js, "S1090.>") == ["S1090"]
-        assert stream_names(js, "*.x") == names
+            create_stream_if_missing(js, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+        assert ask_stream_names(js) == names
+        assert ask_stream_names(js, "S1090.>") == ["S1090"]
+        assert ask_stream_names(js, "*.x") == names
 
 
 # Reading ranges
@@ -304,7 +304,7 @@ def test_a_request_whose_bytes_are_used_up_to_the_last_is_followed_by_another(js
     """The server does not announce the end of such a request."""
     stored = fill(nats_py, unique, 600)
     messages = next(ranges.read_range(js, unique, 101, 200)).messages
-    monkeypatch.setattr(pulls, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
+    monkeypatch.setattr(pulls, "PULL_BYTES", int(pull_sizes_of(messages)[:3].sum()))
     monkeypatch.setattr(pulls, "HEADROOM", -js.connection.info.max_payload)
     monkeypatch.setattr(delivering, "PATIENCE", 60.0)  # nothing may depend on it
     assert read(js, unique, 101, 200) == stored[100:199]
@@ -354,7 +354,7 @@ def test_every_row_is_stored_in_order(js, connection, nats_py, unique):
     payloads = pa.array([b"%d" % i for i in range(5000)])
     publisher.publish(subjects, payloads)
     publisher.publish(subjects.slice(4990), payloads.slice(4990))
-    publisher.wait_for_rows()
+    publisher.wait_for_sent_rows()
     assert publisher.stored == 5010
     stored = [(message.subject, message.payload) for message in nats_py.read_stream(unique)]
     expected = list(zip(subjects.to_pylist(), payloads.to_pylist(), strict=True))
@@ -365,8 +365,8 @@ def test_headers_reach_the_stream(js, connection, nats_py, unique):
     nats_py.create_stream(unique)
     headers = pa.array([[("a", ["1", "2"]), ("B", [""])], []], pa.map_(pa.string(), pa.list_(pa.string())))
     publisher = publisher_for(connection, unique)
-    publisher.publish(pa.array([f"{unique}.x"] * 2), pa.array(["text", ""]), encode_blocks(flatten(headers)))
-    publisher.wait_for_rows()
+    publisher.publish(pa.array([f"{unique}.x"] * 2), pa.array(["text", ""]), encode_blocks(flatten_headers(headers)))
+    publisher.wait_for_sent_rows()
     assert [(m.payload, m.headers) for m in nats_py.read_stream(unique)] == [
         (b"text", {"a": ["1", "2"], "B": [""]}),
         (b"", {}),
@@ -378,7 +378,7 @@ def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, 
     publisher = publisher_for(connection, unique, max_in_flight=8)
     with pytest.raises(PublishError, match=r"refused row 10 \(subject .*maximum messages exceeded") as raised:
         publisher.publish(pa.array([f"{unique}.x"] * 100), pa.array([b""] * 100))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     assert "10 were stored" in str(raised.value)
     assert nats_py.held(unique) == 10
 
@@ -388,7 +388,7 @@ def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, uni
     publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError, match=r"row 1 \(subject 'nobody\..*no stream listens on it.*1 were stored"):
         publisher.publish(pa.array([f"{unique}.x", f"nobody.{unique}"]), pa.array([b"", b""]))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
 
 
 @pytest.mark.usefixtures("all_answers_are_waited_for")
@@ -406,7 +406,7 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError) as raised:
         publisher.publish(pa.array(subjects), pa.array([b"x" * 100] * 10_000), headers)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     why = "another stream listens on it" if listens else "no stream listens on it"
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
     stored = nats_py.held(unique)
@@ -417,7 +417,7 @@ def publish_at_once(server, tasks, rows, identified):
     """Publish from so many connections at once; what the stream S holds then, and how many rows were reported."""
     options = options_for(server.url, connect_timeout=60.0, request_timeout=60.0)
     with connect(options) as connection:
-        create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
+        create_stream_if_missing(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
 
     def publish(task):
         headers = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d-%d\r\n\r\n" % (task, i) for i in range(rows)])
@@ -426,7 +426,7 @@ def publish_at_once(server, tasks, rows, identified):
             payloads = pa.array([b"%d-%d" % (task, i) for i in range(rows)])
             ids = (headers, None, payloads.cast(pa.string())) if identified else ()
             publisher.publish(pa.array([f"s.{task}"] * rows), payloads, *ids)
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.duplicates == 0
             return publisher.stored
 
@@ -434,7 +434,9 @@ def publish_at_once(server, tasks, rows, identified):
         stored = sum(pool.map(publish, range(tasks)))
     with connect(options) as connection:
         js = JetStream(connection)
-        return Counter(payload for _, _, payload in read(js, "S", 1, stream_info(js, "S").last_sequence + 1)), stored
+        return Counter(
+            payload for _, _, payload in read(js, "S", 1, ask_stream_info(js, "S").last_sequence + 1)
+        ), stored
 
 
 @pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
@@ -489,7 +491,7 @@ def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, u
         with pytest.raises(
             PublishError, match=r"refused every row for 60 s: too many requests .* 0 were stored, and none"
         ):
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
 
 def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py, unique):
@@ -499,7 +501,7 @@ def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py,
         publisher = publisher_for(connection, unique)
         part = ids[first : first + rows]
         publisher.publish(pa.array([f"{unique}.x"] * rows), pa.array([b""] * rows), part)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert (publisher.stored, publisher.duplicates) == (rows, duplicates)
     assert nats_py.held(unique) == 1000
 
@@ -511,7 +513,7 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
     why = "something other than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
     with nats_py.respond(f"service.{unique}", lambda _: b'{"ok":true}'), pytest.raises(PublishError) as raised:
         publisher.publish(subjects, pa.array([b""] * 3))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     assert f"refused row 1 (subject 'service.{unique}'): {why}" in str(raised.value)
     assert nats_py.held(unique) == 2
 
@@ -524,21 +526,21 @@ def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, uniqu
         PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, and none"
     ):
         publisher.publish(pa.array([f"{unique}.x"] * 10_000), pa.array([b"x" * 100] * 10_000))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
 
 
 def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory):
     server = server_factory()
     with connect(options_for(server.url)) as connection:
-        create_stream(JetStream(connection), {"name": "S", "subjects": ["s"]})
+        create_stream_if_missing(JetStream(connection), {"name": "S", "subjects": ["s"]})
         publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["s"] * 10), pa.array([b""] * 10))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         server.kill()
         with pytest.raises(NatsConnectionError, match="10 were stored"):
             for _ in range(100):
                 publisher.publish(pa.array(["s"] * 1000), pa.array([b"x" * 1000] * 1000))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
 
 def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, unique):
@@ -547,4 +549,4 @@ def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, uniq
         publisher = publisher_for(connection, gone, ack_timeout=0.2)
         with pytest.raises(PublishError, match=r"no acknowledgement for 0\.2 s.*3 were sent and not answered"):
             publisher.publish(pa.array([unique] * 3), pa.array([b""] * 3))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()

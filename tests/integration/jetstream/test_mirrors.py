@@ -38,7 +38,7 @@ def _full(stream: str) -> dict[str, Any]:
     return {}
 
 
-MIRRORS = {"filtered": _filtered, "transformed": _transformed, "full": _full}
+MIRRORS = {"filtered": _filtered, "transform_subject": _transformed, "full": _full}
 
 
 @pytest.fixture(params=MIRRORS)

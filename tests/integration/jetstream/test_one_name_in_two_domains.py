@@ -13,9 +13,9 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.reading.stored import ask_known_ids
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
@@ -117,14 +117,14 @@ def test_a_refusal_of_the_leaf_does_not_count_once_the_hub_has_acknowledged(
     wait_until(lambda: two.held() == (1, 1))
     with connect(options_for(two.leaf.url)) as connection:
         js = JetStream(connection, prefix_of_domain("hub"))
-        publisher = publisher_for(connection, stream_info(js, "ORDERS"), api_prefix=js.prefix)
+        publisher = publisher_for(connection, ask_stream_info(js, "ORDERS"), api_prefix=js.prefix)
         nothing = pa.array([], pa.string())
         with two.at_leaf.collect("_INBOX.>") as answers, paused(two.hub):
             publisher.publish(pa.array(["orders.a"]), pa.array([b"1"]))
             wait_until(lambda: any(b"maximum messages exceeded" in each.payload for each in answers.messages))
             connection.flush()
             publisher.publish(nothing, nothing)  # which reads what has come
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == 1
         publisher.close()
     assert two.held() == (2, 1)
@@ -143,9 +143,9 @@ def test_a_stream_of_another_name_that_hears_the_same_changes_nothing(two: Two, 
     assert (two.at_hub.held("ORDERS"), two.at_leaf.held("EDGE")) == (200, 0)
     with connect(options_for(server.url)) as connection:
         js = JetStream(connection, prefix_of_domain("hub"))
-        publisher = publisher_for(connection, stream_info(js, "ORDERS"), api_prefix=js.prefix)
+        publisher = publisher_for(connection, ask_stream_info(js, "ORDERS"), api_prefix=js.prefix)
         publisher.publish(pa.array(["orders.a"] * 200), pa.array([b"1"] * 200))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == 200
         publisher.close()
     assert two.at_hub.held("ORDERS") == 400
@@ -319,10 +319,10 @@ def test_acknowledgements_name_the_domain_that_the_state_names(server_factory: S
     def acknowledged(server: NatsServer, prefix: str = API_PREFIX, login: str = "") -> str:
         with connect(options_for(server.url.replace("nats://", f"nats://{login}"))) as connection:
             js = JetStream(connection, prefix)
-            state = create_stream(js, {"name": "ORDERS", "subjects": HEARS})
+            state = create_stream_if_missing(js, {"name": "ORDERS", "subjects": HEARS})
             publisher = publisher_for(connection, state, api_prefix=prefix, ack_timeout=5.0)
             publisher.publish(pa.array(["orders.a"]), pa.array([b"1"]))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             publisher.close()
             return state.domain
 

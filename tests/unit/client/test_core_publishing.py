@@ -38,7 +38,7 @@ def test_rows_that_the_server_does_not_confirm_are_kept_up_to_a_limit() -> None:
         publisher = CorePublisher(lease)
         publisher.publish(pa.array(["a"] * (kept + 8)), pa.concat_arrays([LARGE] * (kept + 8)))
         assert waited.is_set()
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.confirmed == kept + 8
 
 
@@ -66,7 +66,7 @@ def test_a_server_that_is_about_to_shut_down_is_left_once_it_has_confirmed_all_r
         publisher = CorePublisher(lease)
         for subject in ("a", "b", "c"):
             publisher.publish(pa.array([subject]), LARGE)
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
         assert publisher.confirmed == 3
     assert servers == [[b"PUB a 104"], [b"PUB b 104", b"PUB c 104"]]
     assert "NATS_TRYING_AGAIN" not in caplog.text
@@ -85,6 +85,6 @@ def test_rows_that_were_not_confirmed_go_again_over_the_next_connection() -> Non
     with scripted_server(script) as url, leased(options_for(url), retries_for(), "the test") as lease:
         publisher = CorePublisher(lease)
         publisher.publish(pa.array(["a"]), LARGE)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.confirmed == 1
     assert received == [b"PUB a 104"] * 2

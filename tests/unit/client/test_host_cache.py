@@ -14,13 +14,13 @@ import pytest
 from spark_nats.client.host_cache import (
     FACT_TTL,
     clear_fact,
-    get_text,
     parent_process,
     pop_all,
-    push,
+    push_text,
     run_at_most_every,
     seconds_since,
     set_fact,
+    text_of_fact,
 )
 
 
@@ -188,9 +188,11 @@ def test_to_remember_takes_no_heavy_modules(directory: Path) -> None:
 
 
 def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: Path) -> None:
-    push("weather", "nobody has a directory yet")
+    push_text("weather", "nobody has a directory yet")
     set_fact("it rains")
-    in_another_process(directory, "push('weather', 'rain'); push('weather', 'größe'); push('news', 'none')")
+    in_another_process(
+        directory, "push_text('weather', 'rain'); push_text('weather', 'größe'); push_text('news', 'none')"
+    )
     assert pop_all("weather") == ["rain", "größe"]
     assert pop_all("weather") == []
     assert pop_all("news") == ["none"]
@@ -198,19 +200,19 @@ def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: P
 
 
 def test_a_text_that_belongs_to_a_fact_stays_until_another_takes_its_place(directory: Path) -> None:
-    assert get_text("weather") == ""
+    assert text_of_fact("weather") == ""
     set_fact("weather", "größe")
-    assert in_another_process(directory, "print(get_text('weather')); set_fact('weather', 'sun')") == "größe"
-    assert [get_text("weather"), get_text("weather")] == ["sun", "sun"]
+    assert in_another_process(directory, "print(text_of_fact('weather')); set_fact('weather', 'sun')") == "größe"
+    assert [text_of_fact("weather"), text_of_fact("weather")] == ["sun", "sun"]
     assert seconds_since("weather") < FACT_TTL
     assert len(list(directory.iterdir())) == 2  # it and the key: no draft is left
     shift(directory, FACT_TTL + 1)
-    assert get_text("weather") == ""  # though nobody has removed it yet
+    assert text_of_fact("weather") == ""  # though nobody has removed it yet
 
 
 def test_what_nobody_asks_for_is_forgotten(directory: Path) -> None:
     set_fact("it rains")
-    push("weather", "rain")
+    push_text("weather", "rain")
     shift(directory, FACT_TTL + 1)
     set_fact("it snows")
     assert pop_all("weather") == []

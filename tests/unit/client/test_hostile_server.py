@@ -23,9 +23,9 @@ from spark_nats.errors import (
     ServerError,
 )
 from spark_nats.jetstream import JetStream, StreamInfo, read_range
-from spark_nats.jetstream.messages import last_sequence
-from spark_nats.jetstream.times import end_at, first_at
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.messages import ask_last_sequence
+from spark_nats.jetstream.times import find_end_at, find_first_at
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
 from tests.connections import options_for, publisher_for, retries_for
@@ -153,9 +153,9 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         js = JetStream(connection)
         for ask in (
             lambda: next(read_range(js, "S", 1, 10)),
-            lambda: stream_info(js, "S"),
-            lambda: first_at(js, stream_info(js, "S"), datetime.now(UTC)).sequence,
-            lambda: last_sequence(js, "S", ["a"]),
+            lambda: ask_stream_info(js, "S"),
+            lambda: find_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence,
+            lambda: ask_last_sequence(js, "S", ["a"]),
         ):
             with pytest.raises(NatsError):
                 ask()
@@ -182,9 +182,9 @@ def test_a_stream_as_long_as_sequences_can_be_is_searched_for_a_time() -> None:
 
     with scripted_server(script) as url, connect(options(url)) as connection:
         js = JetStream(connection)
-        info = stream_info(js, "S")
-        assert first_at(js, info, datetime(2026, 2, 1, tzinfo=UTC)) == (last + 1, None)
-        assert end_at(js, info, datetime(2025, 2, 1, tzinfo=UTC)).sequence in (1, last)
+        info = ask_stream_info(js, "S")
+        assert find_first_at(js, info, datetime(2026, 2, 1, tzinfo=UTC)) == (last + 1, None)
+        assert find_end_at(js, info, datetime(2025, 2, 1, tzinfo=UTC)).sequence in (1, last)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None
         publisher = publisher_for(connection, stream, ack_timeout=TIMEOUT)
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
 
 @pytest.mark.parametrize("sequences", [(3,), (5, 5), (5, 4, 6), (9, 9, 9, 10), (2**62, 6)])

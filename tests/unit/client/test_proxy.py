@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.client.proxy import ByProxy, Proxy, ProxyLayer, parse_proxy, websocket_proxy_of_environment
 from spark_nats.errors import NatsConnectionError, NatsError, OptionError
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.options import connection_options
 from tests.scripted_server import INFO, Peer, scripted_server
 
@@ -62,15 +62,15 @@ def test_what_is_no_proxy_is_refused(text: str) -> None:
 
 
 def test_the_options_of_a_proxy_keep_its_password_from_plans_and_errors() -> None:
-    named = parse({"proxy": "http://proxy:3128", "proxyUser": "ann", "proxyPassword": PASSWORD}).connection
+    named = parse_options({"proxy": "http://proxy:3128", "proxyUser": "ann", "proxyPassword": PASSWORD}).connection
     assert named.reach.proxy == Proxy("http", "proxy", 3128, "ann", PASSWORD)
     assert PASSWORD not in repr(named)
     with pytest.raises(OptionError, match="has a user or password in its URL") as raised:
-        parse({"proxy": f"http://ann:{PASSWORD}@proxy:3128"})
+        parse_options({"proxy": f"http://ann:{PASSWORD}@proxy:3128"})
     assert PASSWORD not in str(raised.value)
     for missing in ({"proxyUser": "ann"}, {"proxy": "http://proxy", "proxyPassword": PASSWORD}):
         with pytest.raises(OptionError, match="needs"):
-            parse(missing)
+            parse_options(missing)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +295,6 @@ def test_however_an_answer_is_cut_what_follows_it_stays_whole(cuts: list[int], s
 def test_a_context_goes_with_a_proxy(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "work.json"
     path.write_text(json.dumps({"url": "nats://one"}))
-    reach = parse({"context": str(path), "proxy": "http://proxy:3128"}).connection.reach
+    reach = parse_options({"context": str(path), "proxy": "http://proxy:3128"}).connection.reach
     assert isinstance(reach, ByProxy)
     assert str(reach.proxy) == "http://proxy:3128"

@@ -10,7 +10,7 @@ import pytest
 
 from spark_nats.client import retrying as module
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import MAX_WAIT, Retries, retrying
+from spark_nats.client.retrying import MAX_WAIT, Retries, run_with_retries
 from spark_nats.conditions import Topic, Transient
 from spark_nats.errors import (
     AuthorizationError,
@@ -64,7 +64,7 @@ class Action:
 
 
 def tried(action: Action, options: RetryOptions = QUICK, *, established: bool = False) -> int:
-    return retrying(action, options, "reading S", established=established)
+    return run_with_retries(action, options, "reading S", established=established)
 
 
 @pytest.mark.parametrize("error", PASSING, ids=str)

@@ -28,7 +28,7 @@ from spark_nats.client.retrying import Retries
 from spark_nats.client.websocket import WebSocketLayer
 from spark_nats.conditions import websocket as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.options import connection_options
 from tests.connections import options_for
 from tests.scripted_server import INFO, Peer, scripted_server
@@ -86,9 +86,9 @@ def test_a_server_that_was_announced_keeps_scheme_and_path() -> None:
 def test_a_context_may_name_a_websocket(tmp_path: Path) -> None:
     path = tmp_path / "work.json"
     path.write_text(json.dumps({"url": "wss://ann:s3cret@one/nats"}))
-    (server,) = parse({"context": str(path)}).connection.servers
+    (server,) = parse_options({"context": str(path)}).connection.servers
     assert (str(server), server.credentials.password) == ("wss://one:443/nats", "s3cret")
-    (server,) = parse({"context": str(path), "servers": "ws://two:8080"}).connection.servers
+    (server,) = parse_options({"context": str(path), "servers": "ws://two:8080"}).connection.servers
     assert (str(server), server.credentials.password) == ("wss://two:8080", "s3cret")
 
 
@@ -110,7 +110,7 @@ def test_a_context_may_name_a_websocket(tmp_path: Path) -> None:
 )
 def test_headers_that_cannot_be_sent_are_refused_without_their_values(text: str, reason: str) -> None:
     with pytest.raises(OptionError, match=reason) as raised:
-        parse({"websocketHeadersSecret": text})
+        parse_options({"websocketHeadersSecret": text})
     assert "s3cret" not in str(raised.value)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spark_nats.commands.checkpoints import read_checkpoint
 from spark_nats.errors import NatsError
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import lag_of_samples, parse_offset
+from spark_nats.lag import compute_or_ask_lag, parse_offset
 from spark_nats.protocol.subjects import name_violation
 
 MADE = "2026-11-01T08:00:00Z"
@@ -171,6 +171,6 @@ def test_whatever_is_damaged_is_one_sentence_or_a_sound_position(content: bytes,
     for _, name in found.samples[-1].streams:
         assert name_violation(name) is None
         name.encode()
-    for lag in lag_of_samples("", 0, found.samples, None).streams:
+    for lag in compute_or_ask_lag("", 0, found.samples, None).streams:
         assert type(lag.next) is int
         assert lag.next >= 1

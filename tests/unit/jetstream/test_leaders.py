@@ -11,7 +11,7 @@ from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.streams import StreamInfo, check_leader
-from spark_nats.jetstream.views import Trust, stream_info, wait_until_all_believed
+from spark_nats.jetstream.views import Trust, ask_all_again_if_doubted, ask_stream_info
 from tests.unit.jetstream.connected import Connected
 
 HEARD = {"current": True, "active": 400_000_000}
@@ -39,7 +39,7 @@ class Leaders(JetStream):
 
 
 def looked_at(js: JetStream) -> StreamInfo:
-    found = wait_until_all_believed(js, {"S": stream_info(js, "S")}, Trust.TWICE)["S"]
+    found = ask_all_again_if_doubted(js, {"S": ask_stream_info(js, "S")}, Trust.TWICE)["S"]
     assert isinstance(found, StreamInfo)
     return found
 
@@ -63,10 +63,10 @@ def test_a_leader_is_believed_that_has_heard_of_most_of_the_others_lately(
     others: list[dict[str, Any]], believed: bool, undisputed: bool
 ) -> None:
     if believed:
-        assert stream_info(Leaders(others), "S").undisputed is undisputed
+        assert ask_stream_info(Leaders(others), "S").undisputed is undisputed
     else:
         with pytest.raises(JetStreamError, match="has not heard from most of the others") as raised:
-            stream_info(Leaders(others), "S")
+            ask_stream_info(Leaders(others), "S")
         assert raised.value.transient is Transient.ALWAYS
 
 

@@ -7,7 +7,7 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream import JetStream, views
-from spark_nats.jetstream.views import StreamView, Trust, stream_info, wait_until_believed
+from spark_nats.jetstream.views import StreamView, Trust, ask_again_if_doubted, ask_stream_info
 from tests.connections import options_for
 from tests.nats_py import succeeds, wait_until
 from tests.scripted_server import Peer, api_answer, scripted_server
@@ -48,8 +48,8 @@ def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.Mo
 
     with scripted_server(script) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
-        said = stream_info(js, "S")
-        assert wait_until_believed(js, said, Trust.BEYOND_DOUBT).last_sequence == 7
+        said = ask_stream_info(js, "S")
+        assert ask_again_if_doubted(js, said, Trust.BEYOND_DOUBT).last_sequence == 7
     assert answered == [b"PONG\r\n"] * 3
 
 

@@ -8,7 +8,7 @@ import pytest
 from spark_nats.client import Credentials
 from spark_nats.client.auth import parse_creds
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import parse, parse_read_options, parse_write_options
+from spark_nats.kinds.queries import parse_options, parse_read_options, parse_write_options
 from spark_nats.options.settings import Settings
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
@@ -29,7 +29,7 @@ def context(tmp_path, monkeypatch):
 
 
 def of_work(**options) -> Settings:
-    return parse({"context": "work", **options})
+    return parse_options({"context": "work", **options})
 
 
 def test_a_context_says_where_and_as_whom_to_connect(context):
@@ -74,7 +74,7 @@ def test_a_context_names_an_nkey_or_a_creds_file(context, tmp_path):
 
 def test_a_context_is_found_by_its_path_too(context):
     path = context(token="t0ken")
-    assert parse({"context": str(path)}).connection.credentials == Credentials(token="t0ken")
+    assert parse_options({"context": str(path)}).connection.credentials == Credentials(token="t0ken")
 
 
 def test_without_a_configuration_directory_contexts_are_in_the_home_directory(context, monkeypatch, tmp_path):
@@ -164,7 +164,7 @@ def test_a_context_that_says_nonsense_is_refused(context, fields, words):
 )
 def test_a_context_that_is_not_there_is_said(context, name, words):
     with pytest.raises(OptionError, match=words):
-        parse({"context": name})
+        parse_options({"context": name})
 
 
 def test_a_context_that_may_not_be_read_is_said(context, tmp_path):

@@ -14,9 +14,9 @@ import trustme
 
 from spark_nats.client import Credentials, TlsOptions
 from spark_nats.client.auth import parse_creds, parse_seed
-from spark_nats.client.tls import context_of
+from spark_nats.client.tls import make_tls_context
 from spark_nats.errors import AuthorizationError, OptionError
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 from tests.operator_mode import ACCOUNT, Key, OperatorMode
 
@@ -50,7 +50,7 @@ def test_secrets_are_in_no_representation(tmp_path):
         Credentials(nkey_seed=secret, jwt="s3cret"),
         Credentials(nkey_seed=secret).apply(ConnectOptions(), ServerInfo(nonce="s3cret")),
         TlsOptions(certificate="s3cret", key="s3cret"),
-        parse({"credentialsFile": str(OperatorMode().creds(tmp_path / "user.creds", user := Key()))}),
+        parse_options({"credentialsFile": str(OperatorMode().creds(tmp_path / "user.creds", user := Key()))}),
     ]
     for holder in kept:
         assert "s3cret" not in repr(holder)
@@ -77,7 +77,7 @@ def damaged(seed):
 def test_what_is_no_seed_of_a_user_is_refused_without_being_shown(tmp_path, name, seed):
     (tmp_path / "seed").write_text(seed)
     with pytest.raises(OptionError, match=f"option '{name}' .*is not an nkey seed of a user") as raised:
-        parse({name: seed if name == "nkeySeedSecret" else str(tmp_path / "seed")})
+        parse_options({name: seed if name == "nkeySeedSecret" else str(tmp_path / "seed")})
     assert seed not in str(raised.value)
 
 
@@ -85,7 +85,7 @@ def test_a_creds_file_without_a_jwt_is_refused_without_being_shown(tmp_path):
     key = Key()
     path = key.write(tmp_path / "user.creds")
     with pytest.raises(OptionError, match="holds no NATS USER JWT and USER NKEY SEED") as raised:
-        parse({"credentialsFile": str(path)})
+        parse_options({"credentialsFile": str(path)})
     assert key.seed not in str(raised.value)
 
 
@@ -99,14 +99,14 @@ def test_what_a_file_should_hold_is_not_shown_when_it_is_given_instead_of_the_fi
     with pytest.raises(
         OptionError, match=f"option '{name}' must be the name of a file; its value, which may be"
     ) as raised:
-        parse({name: content})
+        parse_options({name: content})
     assert content not in str(raised.value)
 
 
 def test_a_file_that_is_no_text_is_not_shown_by_any_exception(tmp_path):
     (tmp_path / "seed").write_bytes(b"s3cret\xff")
     with pytest.raises(OptionError, match="which is not a text file") as raised:
-        parse({"nkeySeedFile": str(tmp_path / "seed")})
+        parse_options({"nkeySeedFile": str(tmp_path / "seed")})
     error = raised.value
     while error:
         assert b"s3cret" not in getattr(error, "object", b"")
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_text_is_not_shown_by_any_exception(tmp_path):
 @pytest.mark.parametrize("name", ["credentialsFile", "nkeySeedFile", "tlsCaFile", "tlsCertFile"])
 def test_a_file_that_is_not_there_is_named(name):
     with pytest.raises(OptionError, match=f"option '{name}' is '/no/file.pem', which cannot be read: No such file"):
-        parse({name: "/no/file.pem"})
+        parse_options({name: "/no/file.pem"})
 
 
 def test_without_the_package_the_extra_is_named():
@@ -124,10 +124,10 @@ def test_without_the_package_the_extra_is_named():
 import sys
 sys.modules["nkeys"] = None
 from spark_nats.client import Credentials
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 for action in (
-    lambda: parse({"nkeySeedSecret": sys.argv[1]}),
+    lambda: parse_options({"nkeySeedSecret": sys.argv[1]}),
     lambda: Credentials(nkey_seed=sys.argv[1]).apply(ConnectOptions(), ServerInfo(nonce="n")),
 ):
     try:
@@ -179,8 +179,8 @@ def pem(tmp_path_factory):
     [{"tlsCaFile": "ca"}, {"tlsCertFile": "certificate", "tlsKeyFile": "key"}, {"tlsCertFile": "both"}],
 )
 def test_certificates_travel_as_their_contents(pem, files):
-    tls = parse({name: pem[file] for name, file in files.items()}).connection.tls
-    context = context_of(pickle.loads(pickle.dumps(tls)))
+    tls = parse_options({name: pem[file] for name, file in files.items()}).connection.tls
+    context = make_tls_context(pickle.loads(pickle.dumps(tls)))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -200,7 +200,7 @@ def test_certificates_travel_as_their_contents(pem, files):
 )
 def test_certificates_that_cannot_be_used_are_said(pem, files, words):
     with pytest.raises(OptionError, match=words):
-        parse({name: pem[file] for name, file in files.items()})
+        parse_options({name: pem[file] for name, file in files.items()})
 
 
 def read_text(path):
@@ -222,13 +222,13 @@ def test_texts_of_a_secret_store_are_as_good_as_files(pem, tmp_path, spoil):
     files = {"credentialsFile": str(creds), "tlsCaFile": pem["ca"], "tlsCertFile": pem["certificate"]}
     texts = {name.replace("File", "Pem"): spoil(read_text(file)) for name, file in files.items()}
     texts["credentialsSecret"] = texts.pop("credentialsPem")
-    of_files = parse({**files, "tlsKeyFile": pem["key"]}).connection
-    of_texts = parse({**texts, "tlsKeySecret": spoil(read_text(pem["key"]))}).connection
+    of_files = parse_options({**files, "tlsKeyFile": pem["key"]}).connection
+    of_texts = parse_options({**texts, "tlsKeySecret": spoil(read_text(pem["key"]))}).connection
     assert of_texts.credentials == of_files.credentials
     for part in ("ca", "certificate", "key"):
         text, file = (getattr(each.tls, part) for each in (of_texts, of_files))
         assert text.replace("\r", "").strip() == file.strip()
-    context_of(pickle.loads(pickle.dumps(of_texts.tls)))
+    make_tls_context(pickle.loads(pickle.dumps(of_texts.tls)))
 
 
 def test_a_file_and_a_text_make_a_pair_too(pem):
@@ -237,7 +237,7 @@ def test_a_file_and_a_text_make_a_pair_too(pem):
         {"tlsCertFile": pem["certificate"], "tlsKeySecret": key},
         {"tlsCertPem": certificate, "tlsKeyFile": pem["key"]},
     ):
-        tls = parse(options).connection.tls
+        tls = parse_options(options).connection.tls
         assert (tls.certificate, tls.key) == (certificate, key)
 
 
@@ -251,34 +251,36 @@ def test_a_file_and_its_text_contradict_each_other(pem, tmp_path):
     }
     for (one, other), file in both.items():
         with pytest.raises(OptionError, match=f"options '{one}' and '{other}' contradict each other"):
-            parse({one: file, other: read_text(file)})
+            parse_options({one: file, other: read_text(file)})
     with pytest.raises(OptionError, match="options 'user' and 'credentialsSecret' contradict each other"):
-        parse({"user": "u", "credentialsSecret": creds.read_text()})
+        parse_options({"user": "u", "credentialsSecret": creds.read_text()})
 
 
 def test_a_jwt_comes_with_a_seed_and_a_token_with_either(tmp_path):
     creds = OperatorMode().creds(tmp_path / "user.creds")
     found = parse_creds(creds.read_text())
-    apart = parse({"jwtSecret": f" {found.jwt}\n", "nkeySeedSecret": found.nkey_seed}).connection.credentials
+    apart = parse_options({"jwtSecret": f" {found.jwt}\n", "nkeySeedSecret": found.nkey_seed}).connection.credentials
     assert apart == found
-    assert parse({"credentialsFile": str(creds), "token": "t"}).connection.credentials == replace(found, token="t")
+    assert parse_options({"credentialsFile": str(creds), "token": "t"}).connection.credentials == replace(
+        found, token="t"
+    )
     with pytest.raises(OptionError, match="option 'jwtSecret' needs the option 'nkeySeedFile' or 'nkeySeedSecret'"):
-        parse({"jwtSecret": found.jwt})
+        parse_options({"jwtSecret": found.jwt})
     with pytest.raises(OptionError, match="contradict each other"):
-        parse({"jwtSecret": found.jwt, "credentialsFile": str(creds), "nkeySeedSecret": found.nkey_seed})
+        parse_options({"jwtSecret": found.jwt, "credentialsFile": str(creds), "nkeySeedSecret": found.nkey_seed})
     with pytest.raises(OptionError, match="'jwtSecret' is not the JWT of a user") as raised:
-        parse({"jwtSecret": found.nkey_seed, "nkeySeedSecret": found.nkey_seed})
+        parse_options({"jwtSecret": found.nkey_seed, "nkeySeedSecret": found.nkey_seed})
     assert found.nkey_seed not in str(raised.value)
 
 
 def test_a_creds_text_may_have_lost_its_lines(tmp_path):
     text = OperatorMode().creds(tmp_path / "user.creds").read_text()
-    assert parse({"credentialsSecret": " ".join(text.split())}).connection.credentials == parse_creds(text)
+    assert parse_options({"credentialsSecret": " ".join(text.split())}).connection.credentials == parse_creds(text)
 
 
 def test_a_seed_may_be_a_text_of_several_lines():
     key = Key()
-    assert parse({"nkeySeedSecret": f"# mine\\n{key.seed}\\n"}).connection.credentials.nkey_seed == key.seed
+    assert parse_options({"nkeySeedSecret": f"# mine\\n{key.seed}\\n"}).connection.credentials.nkey_seed == key.seed
 
 
 def in_base64(text):
@@ -326,7 +328,7 @@ def test_a_text_that_cannot_be_used_is_said_without_being_shown(pem, options, wo
         file, spoil = value if isinstance(value, tuple) else (value, str)
         given[name] = spoil(read_text(pem[file])) if file in pem else file
     with pytest.raises(OptionError, match=words) as raised:
-        parse(given)
+        parse_options(given)
     lines = {line.strip() for text in given.values() for line in re.split(r"[\n ]", text) if len(line) > 20}
     error = raised.value
     while error:
@@ -344,12 +346,12 @@ def test_a_text_in_base64_is_not_shown_for_the_name_of_a_file(pem, tmp_path, end
         with pytest.raises(
             OptionError, match=f"'{name}' must be the name of a file; its value, which may be"
         ) as raised:
-            parse({name: encoded})
+            parse_options({name: encoded})
         assert encoded not in str(raised.value)
     with pytest.raises(OptionError, match="'nkeySeedSecret' is encoded in base64; decode it"):
-        parse({"nkeySeedSecret": in_base64(seed)})
+        parse_options({"nkeySeedSecret": in_base64(seed)})
 
 
 def test_no_certificates_are_not_the_systems_certificates():
     with pytest.raises(ValueError, match="the certificates to trust are empty"):
-        context_of(TlsOptions(ca=""))
+        make_tls_context(TlsOptions(ca=""))

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import documented_options, parse
+from spark_nats.kinds.queries import documented_options, parse_options
 from tests.pages import ROOT
 
 NAMED = re.compile(r"`([^`]+)`")
@@ -29,7 +29,7 @@ def rows() -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize(("kafka", "ours"), [row for row in rows() if row[1] and row[0] not in KNOWN])
 def test_an_option_of_kafka_that_is_left_in_names_what_the_page_names(kafka: str, ours: list[str]) -> None:
     with pytest.raises(OptionError, match=re.escape(f"unknown option '{kafka}'")) as raised:
-        parse({"stream": "ORDERS", kafka: "x"})
+        parse_options({"stream": "ORDERS", kafka: "x"})
     assert any(f"'{name}'" in str(raised.value) for name in ours), f"{raised.value}; the page names {ours}"
 
 
@@ -37,7 +37,7 @@ def test_an_option_of_kafka_that_is_left_in_names_what_the_page_names(kafka: str
 def test_an_option_of_kafka_without_a_counterpart_is_known_or_refused(kafka: str) -> None:
     if kafka not in KNOWN:
         with pytest.raises(OptionError, match="unknown option"):
-            parse({"stream": "ORDERS", kafka: "x"})
+            parse_options({"stream": "ORDERS", kafka: "x"})
 
 
 def test_the_page_has_a_row_for_each_option_of_kafkas_source_and_sink() -> None:

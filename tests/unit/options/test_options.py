@@ -17,7 +17,7 @@ from spark_nats.kinds.queries import (
     documented_options,
     find_misplaced_reason,
     kinds,
-    parse,
+    parse_options,
     parse_read_options,
     parse_write_options,
 )
@@ -188,13 +188,13 @@ def test_a_stream_to_make_has_times_with_units_and_replicas():
 
 
 def test_sparks_own_options_pass():
-    parse({"checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
+    parse_options({"checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
 
 
 def test_secrets_are_in_no_representation():
     assert "s3cret" not in repr(read(user="me", password="s3cret"))
     assert "t0ken" not in repr(read(token="t0ken"))
-    assert "t0ken" not in repr(parse({"token": "t0ken"}))
+    assert "t0ken" not in repr(parse_options({"token": "t0ken"}))
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_urls_with_different_logins_are_no_options():
 
 def test_a_spool_with_a_key_in_its_uri_is_refused_without_it():
     with pytest.raises(OptionError, match="option 'spoolLocation' has a password or a key in its URI") as raised:
-        parse({"subject": "a", "spoolLocation": "s3://AKIA:s3cret@bucket/path"})
+        parse_options({"subject": "a", "spoolLocation": "s3://AKIA:s3cret@bucket/path"})
     assert "s3cret" not in str(raised.value)
     for location in ("s3://bucket/a:b@c", "abfss://container@account.dfs.core.windows.net/path"):
-        assert parse({"subject": "a", "spoolLocation": location}).given["spoolLocation"] == location
+        assert parse_options({"subject": "a", "spoolLocation": location}).given["spoolLocation"] == location
 
 
 READ_MISTAKES = [
@@ -581,7 +581,7 @@ def test_a_mistake_in_writing_is_named(options, words):
 
 def test_a_misspelt_secret_is_not_shown():
     with pytest.raises(OptionError, match="did you mean 'password'") as raised:
-        parse({"passwrd": "s3cret"})
+        parse_options({"passwrd": "s3cret"})
     assert "s3cret" not in str(raised.value)
 
 

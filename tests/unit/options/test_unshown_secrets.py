@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from spark_nats import cli
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import parse
-from spark_nats.options.files import may_be_shown
+from spark_nats.kinds.queries import parse_options
+from spark_nats.options.files import may_file_name_be_shown
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 
@@ -85,7 +85,7 @@ def all_that_is_said(error: BaseException | None) -> str:
 
 def said_of(options: dict[str, str]) -> str:
     try:
-        return repr(parse(options))
+        return repr(parse_options(options))
     except OptionError as error:
         return all_that_is_said(error)
 
@@ -160,7 +160,7 @@ def test_the_command_line_shows_no_secret_that_stands_for_a_file(contexts, secre
     ],
 )
 def test_a_short_path_of_words_is_shown(name, harmless):
-    assert may_be_shown(name) is harmless
+    assert may_file_name_be_shown(name) is harmless
 
 
 @pytest.mark.promise("login#place-data", "login#place-env", "login#place-file")
@@ -174,7 +174,7 @@ def test_a_context_that_has_its_secrets_inside_logs_in(contexts, tmp_path, monke
 
     def of_context(**fields):
         (contexts / "work.json").write_text(json.dumps(fields))
-        return parse({"context": "work"}).connection
+        return parse_options({"context": "work"}).connection
 
     def login(**fields):
         return of_context(**fields).credentials
@@ -219,7 +219,7 @@ def test_a_context_that_has_its_secrets_inside_logs_in(contexts, tmp_path, monke
 def test_a_place_of_a_secret_that_cannot_be_read_is_said(contexts, fields, words):
     (contexts / "work.json").write_text(json.dumps(fields))
     with pytest.raises(OptionError) as raised:
-        parse({"context": "work"})
+        parse_options({"context": "work"})
     assert words in str(raised.value)
 
 

@@ -426,13 +426,13 @@ class Effort:
                 effort.scanned_bytes += len(chunk)
                 super().__init__(chunk, *limits)
 
-            def _add(self, frames: Positions) -> None:
+            def _add_frames(self, frames: Positions) -> None:
                 effort.runs += 1
-                super()._add(frames)
+                super()._add_frames(frames)
 
-            def _step(self) -> bool:
+            def _take_frame_or_line(self) -> bool:
                 effort.steps += 1
-                return super()._step()
+                return super()._take_frame_or_line()
 
         monkeypatch.setattr(decoder_module, "_Scan", CountingScan)
 

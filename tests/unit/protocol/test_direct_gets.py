@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.direct_gets import BatchEnded, NobodyAnswers, direct_event, separate_stored_messages
+from spark_nats.protocol.direct_gets import BatchEnded, NobodyAnswers, interpret_direct_status, separate_stored_messages
 from spark_nats.protocol.headers import RequestRefused, parse_status
 from spark_nats.protocol.messages import Messages
 from tests.unit.strategies import tokens
@@ -172,7 +172,7 @@ def test_a_time_that_is_none_is_refused(time: str) -> None:
 def test_a_status_tells_how_a_batch_ends(block: bytes, event: object) -> None:
     status = parse_status(block)
     assert status is not None
-    assert direct_event(status) == event
+    assert interpret_direct_status(status) == event
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_a_status_tells_how_a_batch_ends(block: bytes, event: object) -> None:
 def test_any_other_status_is_a_refusal(block: bytes) -> None:
     status = parse_status(block)
     assert status is not None
-    assert direct_event(status) == RequestRefused(status)
+    assert interpret_direct_status(status) == RequestRefused(status)

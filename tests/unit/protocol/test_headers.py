@@ -16,7 +16,7 @@ from spark_nats.protocol.headers import (
     encode_blocks,
     find_header_violation,
     find_id_violation,
-    flatten,
+    flatten_headers,
     parse_block,
     parse_blocks,
 )
@@ -189,7 +189,7 @@ class TestWriting:
         self, rows: list[Lines | None], before: int, after: int
     ) -> None:
         maps = [None if lines is None else grouped(lines) for lines in rows]
-        lines = flatten(sliced(pa.array(maps, HEADERS_TYPE), before, after))
+        lines = flatten_headers(sliced(pa.array(maps, HEADERS_TYPE), before, after))
         assert find_header_violation(lines) is None
         blocks = encode_blocks(lines)
         assert blocks.to_pylist() == [block_of([(n, v) for n, vs in m for v in vs]) if m else None for m in maps]
@@ -203,7 +203,7 @@ class TestWriting:
         self, rows: list[Lines | None], before: int, after: int
     ) -> None:
         """Arrow lets a map repeat a key, so it is just a list of lines."""
-        lines = flatten(sliced(pa.array(rows, ONE_VALUE), before, after))
+        lines = flatten_headers(sliced(pa.array(rows, ONE_VALUE), before, after))
         assert find_header_violation(lines) is None
         assert encode_blocks(lines).to_pylist() == [block_of(row) if row else None for row in rows]
 
@@ -216,7 +216,7 @@ class TestWriting:
             pa.array(rows, pa.map_(pa.string(), value_type)),
             sliced(pa.array(rows, pa.map_(pa.string(), value_type)), 2, 1),
         ):
-            lines = flatten(array)
+            lines = flatten_headers(array)
             assert lines.rows == 5
             assert lines.row.tolist() == [0, 0, 4]
             assert lines.name.to_pylist() == ["B", "B", "D"]
@@ -246,26 +246,26 @@ class TestWriting:
             ],
         )
         assert array.to_pylist() == [[("A", "1")], None, [("B", "3")]]
-        lines = flatten(array)
+        lines = flatten_headers(array)
         assert list(zip(lines.row.tolist(), lines.name.to_pylist(), strict=True)) == [(0, "A"), (2, "B")]
 
     @pytest.mark.parametrize("map_type", [ONE_VALUE, HEADERS_TYPE], ids=str)
     @pytest.mark.parametrize("rows", [0, 1, 3])
     def test_a_column_of_nulls_has_no_blocks(self, map_type: pa.DataType, rows: int) -> None:
-        lines = flatten(pa.nulls(rows, map_type))
+        lines = flatten_headers(pa.nulls(rows, map_type))
         assert lines.rows == rows
         assert find_header_violation(lines) is None
         assert encode_blocks(lines).to_pylist() == [None] * rows
 
     def test_chosen_lines_keep_their_rows(self) -> None:
-        lines = flatten(pa.array([[("A", "1"), ("B", "2")], [], [("A", "3")]], ONE_VALUE))
+        lines = flatten_headers(pa.array([[("A", "1"), ("B", "2")], [], [("A", "3")]], ONE_VALUE))
         chosen = lines.where(lines.row >= 0) if lines.rows == 0 else lines.where(lines.row != 1)
         assert chosen.row.tolist() == [0, 0, 2]
         names = lines.where(pa.array(lines.name).to_numpy(zero_copy_only=False) == "A")
         assert (names.row.tolist(), names.value.to_pylist(), names.rows) == ([0, 2], ["1", "3"], 3)
 
     def test_extra_headers_come_after_the_rows_own(self) -> None:
-        lines = flatten(pa.array([[("A", "1")], None, [("B", "2")]], ONE_VALUE))
+        lines = flatten_headers(pa.array([[("A", "1")], None, [("B", "2")]], ONE_VALUE))
         blocks = encode_blocks(lines, [("Same", "x"), ("Id", pa.array(["i0", None, "i2"]))])
         assert blocks.to_pylist() == [
             block_of([("A", "1"), ("Same", "x"), ("Id", "i0")]),
@@ -274,13 +274,13 @@ class TestWriting:
         ]
 
     def test_a_null_in_an_extra_column_leaves_a_row_without_block(self) -> None:
-        lines = flatten(pa.nulls(3, ONE_VALUE))
+        lines = flatten_headers(pa.nulls(3, ONE_VALUE))
         blocks = encode_blocks(lines, [("Id", pa.array(["i0", None, "i2"]))])
         assert blocks.to_pylist() == [block_of([("Id", "i0")]), None, block_of([("Id", "i2")])]
 
     @pytest.mark.parametrize("rows", [0, 2])
     def test_a_single_extra_value_is_given_to_every_row(self, rows: int) -> None:
-        blocks = encode_blocks(flatten(pa.nulls(rows, ONE_VALUE)), [("Same", "x")])
+        blocks = encode_blocks(flatten_headers(pa.nulls(rows, ONE_VALUE)), [("Same", "x")])
         assert blocks.to_pylist() == [block_of([("Same", "x")])] * rows
 
 
@@ -318,11 +318,11 @@ class TestViolations:
         lists = [None if row is None else [(n, [v]) for n, v in row] for row in rows]
         for array in (pa.array(rows, ONE_VALUE), pa.array(lists, HEADERS_TYPE)):
             for same in (array, sliced(array, 0, 2)):
-                violation = find_header_violation(flatten(same))
+                violation = find_header_violation(flatten_headers(same))
                 assert violation is not None
                 assert violation.row == at
                 assert rule in violation.rule
-        assert find_header_violation(flatten(sliced(pa.array(rows, ONE_VALUE), 0, 0).slice(at))).row == 0
+        assert find_header_violation(flatten_headers(sliced(pa.array(rows, ONE_VALUE), 0, 0).slice(at))).row == 0
 
     @settings(max_examples=100)
     @given(
@@ -347,11 +347,11 @@ class TestViolations:
             )
 
         bad = [i for i, row in enumerate(rows) if not all(good(*line) for line in row)]
-        assert list(broken(find_header_violation(flatten(pa.array(rows, ONE_VALUE))))) == bad
+        assert list(broken(find_header_violation(flatten_headers(pa.array(rows, ONE_VALUE))))) == bad
 
     def test_nothing_to_judge_breaks_no_rule(self) -> None:
         empty = HeaderLines(
-            flatten(pa.array([], ONE_VALUE)).row, pa.array([], pa.string()), pa.array([], pa.string()), 0
+            flatten_headers(pa.array([], ONE_VALUE)).row, pa.array([], pa.string()), pa.array([], pa.string()), 0
         )
         assert find_header_violation(empty) is None
 

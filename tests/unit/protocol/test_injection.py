@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, OptionError
-from spark_nats.kinds.queries import parse, parse_read_options, parse_write_options
+from spark_nats.kinds.queries import parse_options, parse_read_options, parse_write_options
 from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
@@ -144,7 +144,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
 @example("[" * 100_000)
 def test_a_stream_that_options_describe_has_the_name_that_they_give(config: str) -> None:
     try:
-        parse({"createStream": config})
+        parse_options({"createStream": config})
         write = parse_write_options({"stream": "S", "subject": "s", "createStream": config}, streaming=False)
     except OptionError:
         return

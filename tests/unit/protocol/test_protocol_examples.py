@@ -27,7 +27,7 @@ from spark_nats.protocol.control import (
 )
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import encode_message, encode_messages
-from spark_nats.protocol.headers import encode_blocks, flatten, parse_block, parse_status
+from spark_nats.protocol.headers import encode_blocks, flatten_headers, parse_block, parse_status
 from spark_nats.protocol.subject_columns import find_subject_violation
 from spark_nats.protocol.subjects import covers, filter_violation, subject_violation
 from tests.unit.readers import decode
@@ -299,7 +299,7 @@ _HEADERS = pa.map_(pa.string(), pa.list_(pa.string()))
 def test_publications_are_encoded_byte_for_byte_as_in_the_example(
     wire: bytes, subject: str, reply: str | None, headers: Any, payload: bytes
 ) -> None:
-    blocks = encode_blocks(flatten(pa.array([headers, headers], _HEADERS)))
+    blocks = encode_blocks(flatten_headers(pa.array([headers, headers], _HEADERS)))
     replies = pa.array([reply, reply], pa.string())
     batch = encode_messages(pa.array([subject] * 2), pa.array([payload] * 2), replies, blocks)
     assert batch.to_pybytes() == wire + wire

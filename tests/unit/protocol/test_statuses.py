@@ -13,7 +13,7 @@ from spark_nats.protocol.deliveries import (
     PullEvent,
     RequestEnded,
     RequestsForgotten,
-    pull_event,
+    interpret_pull_status,
 )
 from spark_nats.protocol.headers import RequestRefused, Status, parse_status
 from tests.unit.strategies import header_blocks
@@ -107,7 +107,7 @@ class TestPullEvent:
     def test_a_status_ends_a_request_or_the_consumer_or_says_that_it_lives(self, block: str, event: PullEvent) -> None:
         status = parse_status(f"NATS/1.0 {block}\r\n".encode())
         assert status is not None
-        assert pull_event(status) == event
+        assert interpret_pull_status(status) == event
 
     @pytest.mark.parametrize(
         "block", ["400 Bad Request", "412 Required Api Level", "409 Exceeded MaxRequestExpires of 10s", "499 Whatever"]
@@ -115,9 +115,9 @@ class TestPullEvent:
     def test_what_no_later_request_could_change_is_a_refusal(self, block: str) -> None:
         status = parse_status(f"NATS/1.0 {block}\r\n\r\n".encode())
         assert status is not None
-        assert pull_event(status) == RequestRefused(status)
+        assert interpret_pull_status(status) == RequestRefused(status)
 
     @settings(max_examples=150)
     @given(st.integers(101, 999), st.text(), st.dictionaries(st.text(), st.text()))
     def test_every_status_means_something(self, code: int, description: str, headers: dict[str, str]) -> None:
-        assert pull_event(Status(code, description, headers)) is not None
+        assert interpret_pull_status(Status(code, description, headers)) is not None

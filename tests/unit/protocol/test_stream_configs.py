@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from spark_nats.protocol.keyvalue import bucket_config
 from spark_nats.protocol.stream_configs import (
     RequestedConfig,
-    differences,
+    convert_config,
+    describe_differences,
     find_misspelt_field,
     parse_duration,
-    read_config,
 )
 
 HOUR = 3600 * 10**9
 
 
 def test_times_are_texts_with_a_unit_wherever_a_stream_has_one() -> None:
-    config = read_config(
+    config = convert_config(
         {
             "max_age": "48h",
             "duplicate_window": "90s",
@@ -40,7 +40,7 @@ def test_times_are_texts_with_a_unit_wherever_a_stream_has_one() -> None:
 
 
 def test_a_time_in_nanoseconds_stays_what_it_is() -> None:
-    assert read_config({"max_age": 86400 * 10**9}) == {"max_age": 24 * HOUR}
+    assert convert_config({"max_age": 86400 * 10**9}) == {"max_age": 24 * HOUR}
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 
 def test_replicas_are_understood() -> None:
-    assert read_config({"replicas": 3}) == {"num_replicas": 3}
+    assert convert_config({"replicas": 3}) == {"num_replicas": 3}
 
 
 def test_a_field_that_only_a_newer_server_may_know_is_left_to_the_server() -> None:
-    config = read_config({"quantum_storage": {"qubits": "many"}, "placement": {"orbit": "low"}})
+    config = convert_config({"quantum_storage": {"qubits": "many"}, "placement": {"orbit": "low"}})
     assert config == {"quantum_storage": {"qubits": "many"}, "placement": {"orbit": "low"}}
-    assert read_config({"placement": {"replica": 1}})  # the most similar field is not one of a placement
+    assert convert_config({"placement": {"replica": 1}})  # the most similar field is not one of a placement
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -90,7 +90,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("document", "said"), WRONG)
 def test_what_no_server_takes_is_said_in_our_words(document: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError) as raised:
-        read_config(document)
+        convert_config(document)
     assert said in str(raised.value)
 
 
@@ -125,11 +125,11 @@ def test_whatever_is_written_is_taken_or_refused_and_can_be_compared(
     document: dict[str, Any], actual: dict[str, Any]
 ) -> None:
     try:
-        requested = read_config(document)
+        requested = convert_config(document)
     except ValueError:
         return
-    assert differences(requested, requested) == []
-    assert len(differences(requested, {})) <= len(requested.named)
+    assert describe_differences(requested, requested) == []
+    assert len(describe_differences(requested, {})) <= len(requested.named)
 
 
 # What a server makes of the smallest configuration (2.15).
@@ -177,7 +177,7 @@ ACTUAL: dict[str, Any] = {
     ],
 )
 def test_what_says_the_same_in_other_words_is_no_difference(document: dict[str, Any]) -> None:
-    assert differences(read_config(document), ACTUAL) == []
+    assert describe_differences(convert_config(document), ACTUAL) == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_says_the_same_in_other_words_is_no_difference(document: dict[str, 
     ],
 )
 def test_what_contradicts_is_named_with_both_values(document: dict[str, Any], said: str) -> None:
-    (found,) = differences(read_config(document), ACTUAL)
+    (found,) = describe_differences(convert_config(document), ACTUAL)
     assert said in found
 
 
@@ -211,23 +211,23 @@ def test_another_start_of_a_source_is_a_difference_where_the_server_says_one() -
     def sources(time: str) -> dict[str, Any]:
         return {"sources": [{"name": "A", "opt_start_time": time}]}
 
-    asked = read_config(sources("2026-01-01T00:00:00.5Z"))
-    assert differences(asked, sources("2026-01-01T01:00:00.500+01:00")) == []
-    (found,) = differences(asked, sources("2026-01-01T01:00:00.5Z"))
+    asked = convert_config(sources("2026-01-01T00:00:00.5Z"))
+    assert describe_differences(asked, sources("2026-01-01T01:00:00.500+01:00")) == []
+    (found,) = describe_differences(asked, sources("2026-01-01T01:00:00.5Z"))
     assert "01:00:00.5Z" in found
 
 
 def test_of_a_bucket_only_what_was_named_is_compared_by_the_names_of_buckets() -> None:
     asked = {"history": 5, "max_age": 2 * HOUR, "replicas": 3, "compression": False, "limit_marker_ttl": 10**9}
     has = bucket_config("B", {"replicas": 1}) | {"max_msgs_per_subject": 1, "max_age": 0, "compression": "s2"}
-    assert differences(bucket_config("B", asked), has) == [
+    assert describe_differences(bucket_config("B", asked), has) == [
         "history (has 1, asked 5)",
         "max_age (has none, asked 2h)",
         "replicas (has 1, asked 3)",
         "compression (has s2, asked none)",
         "limit_marker_ttl (has none, asked 1s)",
     ]
-    assert differences(bucket_config("B", {}), {"max_msgs_per_subject": 64}) == []
+    assert describe_differences(bucket_config("B", {}), {"max_msgs_per_subject": 64}) == []
 
 
 @dataclass
@@ -236,7 +236,7 @@ class _Options:
 
 
 def test_what_was_named_goes_with_the_configuration_wherever_it_goes() -> None:
-    requested = read_config({"max_age": "48h"})
+    requested = convert_config({"max_age": "48h"})
     copy = pickle.loads(pickle.dumps(requested))
     assert copy == requested
     assert copy.named == {"max_age": "max_age"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_nats.protocol.subjects import transformed
+from spark_nats.protocol.subjects import transform_subject
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from spark_nats.protocol.subjects import transformed
     ],
 )
 def test_a_transform_moves_tokens(src: str, dest: str, subject: str, made: str | None) -> None:
-    assert transformed(subject, {"src": src, "dest": dest}) == made
+    assert transform_subject(subject, {"src": src, "dest": dest}) == made

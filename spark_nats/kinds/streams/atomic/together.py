@@ -10,13 +10,13 @@ from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.atomic import conditions
-from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, last_equal_before
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, index_of_last_equal_before
 from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.protocol.bytecolumns import Positions, flags_of
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, first_header_values
-from spark_nats.protocol.subjects import transformed
+from spark_nats.protocol.subjects import transform_subject
 
 _ADDS_TOGETHER = 2, 14, 3  # the first version that adds the increments of a batch
 _MAX_BYTES = 1 << 30  # that a task keeps until its last row arrives
@@ -63,10 +63,10 @@ class Together(RowWriter):
         _check_together(rows, self._stream)
         timeout, known = self._options.ack_timeout, self._deduplication
         if (fence := known.fence) is not None and fence.is_check_due(self._lease.js.connection):
-            self._lease.ask_with_retries(fence.check_latest_and_read_on)
+            self._lease.ask_with_retries(fence.check_latest_and_read_newer)
         publisher = BatchPublisher(self._lease, self._stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
-        if stored is not None and publisher.require_all_or_none(
+        if stored is not None and publisher.require_all_or_none_stored(
             rows.ids, ~stored.note_and_find_missing(rows.ids, rows.subjects)
         ):
             return Counts(count)
@@ -90,7 +90,7 @@ def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
     Its own refusal would not name the row, and it says of what can never be stored that it may be stored later (10164).
     """
     of_id = np.flatnonzero(flags_of(rows.ids.is_valid()))
-    same_id = of_id[last_equal_before(rows.ids.drop_null()) >= 0]
+    same_id = of_id[index_of_last_equal_before(rows.ids.drop_null()) >= 0]
     if len(same_id):
         raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
     if rows.headers is None:
@@ -105,7 +105,7 @@ def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
     before: set[str | None] = set()
     columns = [column.to_pylist() for column in (rows.subjects, others, rows.conditional)]
     for row, (subject, other, expects) in enumerate(zip(*columns, strict=True)):
-        stored = transformed(subject, transform) if transform else subject
+        stored = transform_subject(subject, transform) if transform else subject
         if expects and (compared := other or stored) is not None and compared in before:
             made = "" if compared == subject else f" as {compared!r}"
             raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=row, subject=subject, made=made))

@@ -25,12 +25,12 @@ from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNo
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.messages import first_sequence_since
+from spark_nats.jetstream.messages import find_first_since
 from spark_nats.jetstream.publishing.flight import OF_ROWS, Rows
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.reading.stored import read_ids, reason_not_readable
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import Trust, stream_info, wait_until_believed
+from spark_nats.jetstream.views import Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.kinds.streams.dead_letters import conditions
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes
@@ -42,7 +42,7 @@ from spark_nats.kinds.streams.write.partitions import RowWriter, Rule, can_rows_
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
-from spark_nats.kinds.task import approach_leader, leased_jetstream
+from spark_nats.kinds.task import leased_jetstream, move_to_leader
 from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -119,7 +119,7 @@ class DeadLetters(RowWriter):
             return
         try:
             with suggesting_names(js, [name], to_read=False):
-                stream = stream_info(js, name)
+                stream = ask_stream_info(js, name)
         except StreamNotFoundError as error:
             raise error.with_message(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
         if stream.config.get("no_ack"):
@@ -137,7 +137,7 @@ class DeadLetters(RowWriter):
         super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
 
-    def find_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def find_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the bad rows that an earlier attempt at it has stored.
 
         Raises:
@@ -159,13 +159,13 @@ class DeadLetters(RowWriter):
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
         None unless the stream has limits retention. Then its ids have to tell which rows it has stored.
         """
-        stream = wait_until_believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
+        stream = ask_again_if_doubted(js, ask_stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
             return None
         time = mark.time - notes.clock_setback(mark, stream.time) - (SKEW if js.connection.info.cluster else 0)
-        first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
+        first = find_first_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
         return AlreadyStored(read_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
@@ -188,7 +188,7 @@ class DeadLetters(RowWriter):
             large = rows.where(is_large)
             parts = Rows(np.flatnonzero(is_large), *large[:3], None)
             for row in range(parts.size):
-                self._check_row_itself_too_large(checker, large, row)
+                self._check_not_large_by_headers(checker, large, row)
                 self.set_row_aside(
                     parts.take(slice(row, row + 1)), f"column 'payload' {checker.describe_too_large(large, row)}"
                 )
@@ -196,9 +196,9 @@ class DeadLetters(RowWriter):
         self._store_if_enough()
         return rows
 
-    def _check_row_itself_too_large(self, checker: RowChecker, rows: CheckedRows, row: int) -> None:
+    def _check_not_large_by_headers(self, checker: RowChecker, rows: CheckedRows, row: int) -> None:
         """Raise an error if a row that is too large would be dropped, though it is only so by headers that we add."""
-        size, added = int(rows.sizes[row]), checker.bytes_added(rows, row)
+        size, added = int(rows.sizes[row]), checker.header_bytes_added(rows, row)
         if self._options.bad_rows_stream is None and size - added <= checker.max_size:
             said = conditions.NO_ROOM_FOR_HEADERS(
                 subject=rows.subjects[row],
@@ -271,7 +271,7 @@ class DeadLetters(RowWriter):
 
     def _store_unless_already_stored(self, rows: list[DeadLetter]) -> None:
         stream, options = str(self._options.bad_rows_stream), self._options
-        ids = self._give_ids(rows)
+        ids = self._find_or_generate_ids(rows)
         if self._already_aside is not None:
             missing = self._already_aside.note_and_find_missing(texts(ids)).tolist()
             rows, ids = list(compress(rows, missing)), list(compress(ids, missing))
@@ -282,8 +282,8 @@ class DeadLetters(RowWriter):
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
-                info = lease.ask_with_retries(stream_info, stream)
-                approach_leader(lease, info, len(rows), 0)
+                info = lease.ask_with_retries(ask_stream_info, stream)
+                move_to_leader(lease, info, len(rows), 0)
                 connection = lease.js.connection
                 most = min(connection.info.max_payload, _max_message_size_of(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
@@ -315,11 +315,11 @@ class DeadLetters(RowWriter):
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
             stream, memory = lease.ask_with_retries(notes.request_state_and_memory, name)
         noted = notes.memory_at(mark)._replace(created=memory.created)
-        if not noted.knows_all(memory, notes.age_unless_set_back(mark, stream.time)):
+        if not noted.knows_all(memory, notes.seconds_since_or_negative(mark, stream.time)):
             self._unread = None
             notes.raise_or_warn_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
 
-    def _give_ids(self, rows: list[DeadLetter]) -> list[str]:
+    def _find_or_generate_ids(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""
         rows = [row if len(row.id or "") <= _MAX_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]

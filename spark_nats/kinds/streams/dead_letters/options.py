@@ -34,7 +34,7 @@ class BadRows(RowQuery, section="Writing"):
         """The stream that gets the rows that cannot be sent; None where no stream does."""
         return self.bad_rows_stream
 
-    def check_and_convert(self, given: Collection[str]) -> Query:
+    def check_and_make_query(self, given: Collection[str]) -> Query:
         """Check that the options determine where bad rows go, and that they can go there."""
         what, other = self.bad_rows, self.bad_rows_stream
         if what == TO_STREAM and other is None:
@@ -45,4 +45,4 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
         if what != FAIL and len(self.row_writer_options) > 1:
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
-        return super().check_and_convert(given)
+        return super().check_and_make_query(given)

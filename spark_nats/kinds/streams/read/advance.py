@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.judgement import Judgement, stored_none_since
-from spark_nats.jetstream.listing import matches
+from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
+from spark_nats.jetstream.listing import matches_stream_name
 from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, ask_in_decision, decide_together
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_time_or_none
 from spark_nats.jetstream.reading.sizes import Sizes
@@ -22,7 +22,7 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_CHANGED, STREAM_MADE_AGAIN
-from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, history_lost, stream_lost
+from spark_nats.kinds.streams.read.losses import Loss, loss_of_beginning, loss_of_history, loss_of_stream
 from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset
 
 
@@ -149,7 +149,7 @@ class Advance(NamedTuple):
 def decide_advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions) -> Decision[Advance]:
     """Decide how a query advances from ``start``."""
     pattern = options.pattern
-    left = [name for name in start if pattern is not None and not matches(pattern, name)]
+    left = [name for name in start if pattern is not None and not matches_stream_name(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
     there = {name: stream for name, stream in facts.streams.items() if stream}
     steps = yield from decide_together(
@@ -161,7 +161,7 @@ def decide_advance(start: QueryOffset, facts: Facts, limits: Limits, options: Re
     found = {name: entry for name, entry in start.items() if name not in leaving}
     for name, stream in facts.streams.items():
         if stream is None:
-            losses += stream_lost(name, facts.begins.get(name), name in facts.absence_logged, options)
+            losses += loss_of_stream(name, facts.begins.get(name), name in facts.absence_logged, options)
             continue
         step, gone = steps[name]
         losses += gone
@@ -216,7 +216,7 @@ def _decide_stream_advance(
             losses.append(Loss(what))
         if judgement.is_doubtful:
             first = yield from ask_in_decision(RestAfter(info.name))
-            losses.append(history_lost(info, start.end, judgement, first))
+            losses.append(loss_of_history(info, start.end, judgement, first))
     before = start.end.fingerprint if start and judgement is Judgement.INTACT else None
     noted = start.end.latest if start and judgement is not Judgement.RECREATED else None
     clock = max(stream.clock, noted or 0)
@@ -228,8 +228,8 @@ def _decide_stream_advance(
             again = yield from ask_in_decision(StateOf(info.name, again=first))
             if again.first_sequence > first:
                 now = again  # a matching message may have been removed just before the search
-        if unread < now.first_sequence and not shared and not stored_none_since(start.end, now):
-            losses += beginning_lost(now, unread, now.first_sequence, start.end.earliest)
+        if unread < now.first_sequence and not shared and not is_empty_and_unchanged(start.end, now):
+            losses += loss_of_beginning(now, unread, now.first_sequence, start.end.earliest)
         if not entry.size and (shared or since >= now.first_sequence):
             entry = start
         elif not entry.size:
@@ -258,16 +258,16 @@ def _entry_past_last_match(
     sequence, time = info.last_sequence, info.last_time
     if options.filters and sequence >= first:
         asked = [MessageAt(info.name, None, subject) for subject in options.filters]
-        sequence, time = _last_of(asked, early)
+        sequence, time = _last_sequence_and_time(asked, early)
         if sequence < first:
-            sequence, time = _last_of(asked, (yield asked))
+            sequence, time = _last_sequence_and_time(asked, (yield asked))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
     end = Position(info.created, sequence + 1, time or None, latest=latest_time_or_none(info, clock), before=before)
     return OffsetEntry(since, first, end)
 
 
-def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
+def _last_sequence_and_time(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
     """Return the sequence and the time of the last of some messages, zeros when there is none."""
     found = [message for message in map(answers.get, asked) if message]
     return max(((each.sequence, each.time) for each in found), default=(0, 0))
@@ -288,7 +288,7 @@ def entry_within_bound(entry: OffsetEntry, bound: Position | None, begin: Offset
     begins_earlier = entry.first < bound.next  # if ``begin`` is at or after ``bound``, the stream has lost its end
     if begin and begin.end.next >= bound.next and not begins_earlier:
         return begin  # byte-identical, because Spark compares offsets as text
-    return entry.up_to(bound._replace(created=entry.end.created, before=entry.end.before))
+    return entry.shortened_to(bound._replace(created=entry.end.created, before=entry.end.before))
 
 
 def decide_end_within_limits(
@@ -306,7 +306,7 @@ def decide_end_within_limits(
     if max_bytes is None or sum(infos[name].bytes for name in new) <= max_bytes:
         max_bytes = None
     if most is not None or max_bytes is not None:
-        new, losses = yield from _shorten_to_limits(start, new, most, max_bytes, facts, options)
+        new, losses = yield from _shorten_and_find_losses(start, new, most, max_bytes, facts, options)
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
@@ -322,7 +322,7 @@ def decide_end_within_limits(
     return end, losses
 
 
-def _shorten_to_limits(
+def _shorten_and_find_losses(
     start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Decision[tuple[QueryOffset, list[Loss]]]:
     """Return what is new within the limits, and what is lost before it begins.
@@ -345,7 +345,9 @@ def _shorten_to_limits(
     if max_bytes:
         ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
         answers = yield [*ranges.values()]
-        shares = share({name: answers[each].bytes_before(each.end) for name, each in ranges.items()}, max_bytes)
+        shares = share_limit_by_backlog(
+            {name: answers[each].estimate_bytes_before(each.end) for name, each in ranges.items()}, max_bytes
+        )
         ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
     passed = [
@@ -358,19 +360,19 @@ def _shorten_to_limits(
         info, first = answers[question], whole[name].first
         if info.first_sequence > first:  # lost since the look
             expected = name not in start or start[name].end.earliest
-            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), expected)
+            losses += loss_of_beginning(info, first, min(solid[name].first, info.first_sequence), expected)
     for name, place in lasts.items():
         # A micro-batch ends after a message that exists, so that it can be compared. If there is none just before the
         # end, the end moves over the hole and the first message after it.
         last, entry = answers[place], solid[name]
         if last is not None and last.sequence + 1 < entry.end.next:
-            solid[name] = entry.up_to(entry.end._replace(next=last.sequence + 1, time=last.time))
+            solid[name] = entry.shortened_to(entry.end._replace(next=last.sequence + 1, time=last.time))
     return solid, losses
 
 
 def _ends_of_shares(wanted: QueryOffset, limit: int) -> dict[str, int]:
-    """Return where each stream's part ends in a micro-batch with ``limit`` sequences in all, see :func:`share`."""
-    shares = share({name: entry.size for name, entry in wanted.items()}, limit)
+    """Return where each stream's part ends if a micro-batch has ``limit``, see :func:`share_limit_by_backlog`."""
+    shares = share_limit_by_backlog({name: entry.size for name, entry in wanted.items()}, limit)
     return {name: entry.first + shares[name] for name, entry in wanted.items()}
 
 
@@ -383,7 +385,7 @@ def _last_message_questions(ends: Mapping[str, int], wanted: QueryOffset, option
     return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
 
 
-def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
+def share_limit_by_backlog(backlogs: dict[str, int], limit: int) -> dict[str, int]:
     """Share ``limit`` sequences or bytes among streams in proportion to their backlogs, at least one each.
 
     Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.

@@ -1,7 +1,7 @@
 """Where a query begins, where a query with an end ends, and what a batch reads between the two.
 
 A position is one sequence of the whole stream. Who reaches it under a filter has read nothing of other subjects before:
-:func:`_find_left_out_losses` tells when it says nothing of some that the query reads.
+:func:`_find_losses_of_added_subjects` tells when it says nothing of some that the query reads.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from spark_nats.errors import OptionError
-from spark_nats.jetstream.consuming.consumers import find_consumer
-from spark_nats.jetstream.judgement import Judgement, stored_none_since
-from spark_nats.jetstream.listing import subjects_read
-from spark_nats.jetstream.messages import may_be_former_leader, message_from, sequence_from
+from spark_nats.jetstream.consuming.consumers import ask_consumer
+from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
+from spark_nats.jetstream.listing import subjects_to_read
+from spark_nats.jetstream.messages import ask_message_from, ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Position, end_of, latest_time_or_none
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.times import end_at, first_at
-from spark_nats.jetstream.views import find_first_new, stream_info
+from spark_nats.jetstream.times import find_end_at, find_first_at
+from spark_nats.jetstream.views import ask_stream_info, find_first_new
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
-from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, raise_or_warn
-from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
+from spark_nats.kinds.streams.read.losses import Loss, loss_of_beginning, loss_of_end, loss_of_history, raise_or_warn
+from spark_nats.kinds.streams.read.planning import StreamRange, adapt_to_retention
 from spark_nats.kinds.streams.read.positions import QueryOffset
 from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
 from spark_nats.protocol.documents import format_time
@@ -78,35 +78,35 @@ def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
     facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names), must_exist=True)
     infos = facts.infos
     start = _resolve_start_or_raise(look, infos)
-    wanted = _resolve_and_report_losses(look, infos, options.ending or LATEST, LATEST)
+    wanted = _resolve_offsets_and_report_losses(look, infos, options.ending or LATEST, LATEST)
     end = {name: min(wanted[name], end_of(info), key=lambda p: p.next) for name, info in infos.items()}
     for name, stop in end.items():
         begin, info = start[name], infos[name]
         first = begin.next
         if first > info.last_sequence + 1:
-            raise_or_warn([end_lost(info, first)], options)
+            raise_or_warn([loss_of_end(info, first)], options)
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
-            if name not in facts.removal_normal and not stored_none_since(begin, info):
-                raise_or_warn(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
+            if name not in facts.removal_normal and not is_empty_and_unchanged(begin, info):
+                raise_or_warn(loss_of_beginning(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         whole = StreamRange.until(stop, name, first, options.filters, begin.earliest)
-        found += for_retention(whole, info.retention, True, look.memory.traits.replaces)
+        found += adapt_to_retention(whole, info.retention, True, look.memory.traits.replaces)
     return [r for r in found if r.size > 0]
 
 
 def _resolve_start_or_raise(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position]:
     options = look.options
-    found = _resolve_and_report_losses(look, infos, options.starting, EARLIEST)
+    found = _resolve_offsets_and_report_losses(look, infos, options.starting, EARLIEST)
     for name, place in found.items() if options.starting_must_exist else ():
-        if sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
+        if ask_sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
             what = look.memory.traits.words or f"stream {name!r}"
             raise OptionError(conditions.NOTHING_SINCE_TIME(what=what, time=options.starting))
     return found
 
 
-def _resolve_and_report_losses(
+def _resolve_offsets_and_report_losses(
     look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
 ) -> dict[str, Position]:
     """Return positions in streams; ``otherwise`` is for those not in ``what``, and for recreated ones."""
@@ -117,31 +117,31 @@ def _resolve_and_report_losses(
         place = what.get(name, otherwise) if isinstance(what, dict) else what
         earliest = place == EARLIEST
         if isinstance(place, StreamOffset):
-            found[name] = _find_given_or_report_loss(look, info, place, otherwise)
+            found[name] = _resolve_given_and_report_loss(look, info, place, otherwise)
             continue
         if isinstance(place, ConsumerAckFloor):
-            found[name] = _consumer_position_or_raise(look, info, place.consumer)
+            found[name] = _ask_consumer_position(look, info, place.consumer)
             continue
         if isinstance(place, datetime):
             is_end = otherwise == LATEST
-            sequence, astray = (end_at if is_end else first_at)(look.js, info, place)
+            sequence, astray = (find_end_at if is_end else find_first_at)(look.js, info, place)
             if astray is not None:
                 said = conditions.ENDS_AFTER_TIME if is_end else conditions.BEGINS_BEFORE_TIME
                 logger.warning(said(stream=name, sequence=astray.sequence, time=format_time(astray.time)).with_code)
             # The state is read again, because limits may have removed messages since the search began.
-            earliest = sequence <= stream_info(look.js, name).first_sequence
+            earliest = sequence <= ask_stream_info(look.js, name).first_sequence
         else:
             sequence = info.first_sequence if earliest else info.last_sequence + 1
         found[name] = _request_position_at(look, info, sequence, earliest)
     return found
 
 
-def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
+def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
     """Return a given position if the present stream has it; else where the stream's new messages begin.
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    raise_or_warn(_find_left_out_losses(look, info, place.next, place.subjects), look.options)
+    raise_or_warn(_find_losses_of_added_subjects(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _request_position_at(look, info, place.next)
@@ -157,11 +157,11 @@ def _find_given_or_report_loss(look: Look, info: StreamInfo, place: StreamOffset
         return given._replace(created=info.created)
     look.memory.view.require_loss_before(look.js, given, info, info.name)
     first = find_first_new(look.js, given, info)
-    raise_or_warn([history_lost(info, given, found, first)], look.options)
+    raise_or_warn([loss_of_history(info, given, found, first)], look.options)
     return _request_position_at(look, info, first)
 
 
-def _consumer_position_or_raise(look: Look, info: StreamInfo, name: str) -> Position:
+def _ask_consumer_position(look: Look, info: StreamInfo, name: str) -> Position:
     """Return the position up to which a consumer's messages are all acknowledged.
 
     If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
@@ -171,13 +171,13 @@ def _consumer_position_or_raise(look: Look, info: StreamInfo, name: str) -> Posi
     A filtered consumer has no position among messages of other subjects. If the query reads such messages, and the
     stream has any of them before the position, it raises :class:`OptionError`.
     """
-    consumer = find_consumer(look.js, info.name, name)
+    consumer = ask_consumer(look.js, info.name, name)
     if consumer is None:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
-    sequence = min(max(consumer.after_acknowledged, first), info.last_sequence + 1)
+    sequence = min(max(consumer.sequence_after_acknowledged, first), info.last_sequence + 1)
     if others := _ask_unread_subjects_before(look, info, sequence, consumer.filters):
-        theirs, ours = _shown(consumer.filters), _shown(others)
+        theirs, ours = _format_some(consumer.filters), _format_some(others)
         said = conditions.CONSUMER_OF_OTHER_SUBJECTS(
             consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
         )
@@ -189,12 +189,12 @@ def _request_position_at(look: Look, info: StreamInfo, sequence: int, earliest: 
     """Return the position before a sequence of a stream, with the time of the message before it if there is one."""
     time = info.last_time if sequence == info.last_sequence + 1 else 0
     if info.first_sequence < sequence <= info.last_sequence:
-        before = message_from(look.js, info.name, sequence - 1, (">",), with_headers=False)
+        before = ask_message_from(look.js, info.name, sequence - 1, (">",), with_headers=False)
         time = before.time if before and before.sequence == sequence - 1 else 0
     return Position(info.created, sequence, time or None, earliest, latest_time_or_none(info))
 
 
-def report_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+def raise_or_warn_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
     """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
 
     Raises:
@@ -203,7 +203,7 @@ def report_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Se
     """
     names = [name for name in look.memory.selection.names if name in noted and name in start]
     for name, info in look.request_facts(names).infos.items():
-        raise_or_warn(_find_left_out_losses(look, info, start[name].end.next, noted[name]), look.options)
+        raise_or_warn(_find_losses_of_added_subjects(look, info, start[name].end.next, noted[name]), look.options)
 
 
 def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
@@ -214,16 +214,16 @@ def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, rea
     """
     filters = look.options.filters
     others = tuple(
-        each for each in subjects_read(info, filters) if read and not any(covers(wider, each) for wider in read)
+        each for each in subjects_to_read(info, filters) if read and not any(covers(wider, each) for wider in read)
     )
     if not others or sequence <= info.first_sequence:
         return ()
     is_doubtful = may_be_former_leader(look.js, info)
-    found = sequence_from(look.js, info.name, info.first_sequence, others, is_doubtful)
+    found = ask_sequence_from(look.js, info.name, info.first_sequence, others, is_doubtful)
     return others if found is not None and found < sequence else ()
 
 
-def _find_left_out_losses(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
+def _find_losses_of_added_subjects(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
     """Return what a query leaves out that goes on at a sequence, which a query of the subjects ``read`` has reached.
 
     Raises:
@@ -231,11 +231,13 @@ def _find_left_out_losses(look: Look, info: StreamInfo, sequence: int, read: Seq
     """
     added = _ask_unread_subjects_before(look, info, sequence, read)
     last = sequence - 1
-    said = conditions.SUBJECTS_ADDED(stream=info.name, sequence=last, read=_shown(read), added=_shown(added))
+    said = conditions.SUBJECTS_ADDED(
+        stream=info.name, sequence=last, read=_format_some(read), added=_format_some(added)
+    )
     return [Loss(said, f"what comes after sequence {last}")] if added else []
 
 
-def _shown(subjects: Sequence[str]) -> str:
+def _format_some(subjects: Sequence[str]) -> str:
     """Return subjects as a text for people; only the first ones of many."""
     more = f" and {len(subjects) - _SHOWN} more" if len(subjects) > _SHOWN else ""
     return ", ".join(subjects[:_SHOWN]) + more

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from spark_nats.conditions import ConditionText, Once
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.streams.read.conditions import BYTES_REPLACED, HEADERS_MALFORMED
-from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
+from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeat_text
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
 from spark_nats.protocol.messages import Messages
@@ -43,7 +43,7 @@ class RowBuilder:
             "sequence": lambda: integers(deliveries.stream_sequences()),
             # Spark's timestamps are microseconds; the server's are nanoseconds.
             "timestamp": lambda: integers(deliveries.timestamps() // 1000),
-            "stream": lambda: repeated(stream, len(messages)),
+            "stream": lambda: repeat_text(stream, len(messages)),
         }
         return self._build(messages, f"stream {stream}", own, deliveries)
 
@@ -83,11 +83,11 @@ class RowBuilder:
             # A cast to its own type would cost as much as a small column.
             arrays.append(column if column.type == field.type else column.cast(field.type))
         if replaced and self._said.add_if_new("bytes"):
-            logger.warning(_bytes_replaced(source, messages, replaced, deliveries).with_code)
+            logger.warning(_describe_replaced_bytes(source, messages, replaced, deliveries).with_code)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _bytes_replaced(
+def _describe_replaced_bytes(
     source: str, messages: Messages, replaced: dict[str, Positions], deliveries: Deliveries | DirectGetReplies | None
 ) -> ConditionText:
     """Return the warning that columns have text in place of bytes that are not UTF-8, and where that begins."""

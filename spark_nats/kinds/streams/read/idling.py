@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
-from spark_nats.client.pool import borrow, take_or_connect
+from spark_nats.client.pool import borrow, take_idle_or_connect
 from spark_nats.conditions import Once
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.watching import MANY, Watch, WatchLostError
-from spark_nats.jetstream.listing import account_info
+from spark_nats.jetstream.listing import ask_account_info
 from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import NOT_WATCHED
@@ -100,21 +100,21 @@ class Idling:
             self._quiet_at, self._quiet_since = start, now
         rarely = self._memory.listed and not waits and now - self._quiet_since >= LISTS_RARELY
         next_look = now + (LIST_INTERVAL if rarely else min(LOOK_INTERVAL * requests, MAX_WAIT))
-        self._note_and_listen(start, took, until, waits, next_look)
+        self._note_state_and_listen(start, took, until, waits, next_look)
 
     def note_progress_and_listen(self, end: QueryOffset, took: float, new: int, unread: Set[str]) -> None:
         """Note that a look has found ``new`` sequences, and goes on at ``end``; the ``unread`` streams have more there.
 
         Where little is new in many streams, the query follows those that speak. Else the next look asks all.
         """
-        if self._may_follow() and FEW * new <= len(self._memory.selection.names):
-            self._note_and_listen(end, took, math.inf, False, 0.0, unread)
+        if self._may_skip_silent_streams() and FEW * new <= len(self._memory.selection.names):
+            self._note_state_and_listen(end, took, math.inf, False, 0.0, unread)
 
-    def _may_follow(self) -> bool:
+    def _may_skip_silent_streams(self) -> bool:
         """Tell whether a look may leave out silent streams: few cost little, and progress is shown of all."""
         return len(self._memory.selection.names) >= LISTED_FROM and self._memory.traits.on_progress is None
 
-    def _note_and_listen(
+    def _note_state_and_listen(
         self,
         start: QueryOffset,
         took: float,
@@ -129,7 +129,7 @@ class Idling:
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         until, places = min(self._all_looked_at + MAX_QUIET, until), self._sequences_to_watch()
         self._idle = idle = _Idle(start, waits, next_look, moment, until, places, unread)
-        if self._watch is not None and not self._watch.find_unheard(places):
+        if self._watch is not None and not self._watch.find_streams_without_consumer(places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
                 self._start_or_move_watch(idle)
@@ -157,7 +157,7 @@ class Idling:
                     return self._list_and_compare_names(self._watch.js)
                 self._memory.expects_more = True
                 if not idle.waits:  # a micro-batch follows, so there are no more looks than micro-batches
-                    if self._may_follow():
+                    if self._may_skip_silent_streams():
                         self.speakers = self._watch.speakers | idle.unread
                     self.forget()
                     return False
@@ -192,7 +192,7 @@ class Idling:
         if self._watch is not None and self._watch.is_ahead(idle.places):
             self._give_up_watch()  # the watch has received what the look has not found
             return False
-        if self._watch is None or self._watch.find_unheard(idle.places):
+        if self._watch is None or self._watch.find_streams_without_consumer(idle.places):
             self._create_consumers_or_warn(idle.places)
             # The last look was earlier. A stream may have got an older copy since then, and have been filled again.
             return False
@@ -204,28 +204,28 @@ class Idling:
         """Create a consumer for each place that has none, of this watch or of a new one; do without if refused."""
         try:
             if self._watch is None:
-                js = JetStream(take_or_connect(self._options.connection), self._options.api_prefix)
+                js = JetStream(take_idle_or_connect(self._options.connection), self._options.api_prefix)
                 self._watch = Watch(js, {}, self._options.filters)
-            if self._find_out_consumer_room(self._watch.js, self._watch.find_unheard(places)):
+            if self._ask_if_consumers_have_room(self._watch.js, self._watch.find_streams_without_consumer(places)):
                 self._watch.move(places)
                 return
             reason: object = "more than half of the consumers that the limits permit would be in use"
         except NatsError as error:
-            self._close_watch_for(0.0)
+            self._close_and_postpone_watch(0.0)
             if error.may_pass(established=True) or isinstance(error, StreamNotFoundError):
                 raise
             reason = error
-        self._close_watch_for(REFUSED_FOR)
+        self._close_and_postpone_watch(REFUSED_FOR)
         if self._said.add_if_new():
             logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
 
-    def _find_out_consumer_room(self, js: JetStream, streams: Sequence[str]) -> bool:
+    def _ask_if_consumers_have_room(self, js: JetStream, streams: Sequence[str]) -> bool:
         """Tell whether at least half of the permitted consumers stay unused, as far as the limits are known."""
         for state in map(self._memory.states.__getitem__, streams):
             if state.max_consumers is not None and 2 * (state.consumers + 1) > state.max_consumers:
                 return False
         try:
-            consumers = account_info(js).consumers
+            consumers = ask_account_info(js).consumers
         except PermissionsError:
             return True
         return consumers.limit is None or 2 * (consumers.used + len(streams)) <= consumers.limit
@@ -233,7 +233,7 @@ class Idling:
     @contextlib.contextmanager
     def lend_jetstream(self) -> Iterator[JetStream]:
         """Lend JetStream for a look: over the watch's connection, if there is one that works."""
-        if self._watch is not None and not _receive_and_test(self._watch.js.connection):
+        if self._watch is not None and not _receive_and_test_connection(self._watch.js.connection):
             self._give_up_watch()
         if self._watch is None:
             with borrow(self._options.connection, waits=False) as connection:
@@ -247,9 +247,9 @@ class Idling:
 
     def _give_up_watch(self) -> None:
         """Close a watch that may miss messages, and do without one for a while: its consumers cost the servers."""
-        self._close_watch_for(UNSURE_FOR * max(1.0, len(self._memory.states) / MANY))
+        self._close_and_postpone_watch(UNSURE_FOR * max(1.0, len(self._memory.states) / MANY))
 
-    def _close_watch_for(self, seconds: float) -> None:
+    def _close_and_postpone_watch(self, seconds: float) -> None:
         """Close the watch, and do without one for ``seconds``."""
         self._watch_off_until = clock.monotonic() + seconds
         watch, self._watch, self._listening_for = self._watch, None, None
@@ -259,10 +259,10 @@ class Idling:
 
     def close(self) -> None:
         """Delete the consumers, and close the connection."""
-        self._close_watch_for(0.0)
+        self._close_and_postpone_watch(0.0)
 
 
-def _receive_and_test(connection: Connection) -> bool:
+def _receive_and_test_connection(connection: Connection) -> bool:
     """Tell whether the connection of a watch is there, and its server stays."""
     try:
         connection.receive_and_queue_ping()

@@ -18,20 +18,27 @@ from typing import Any
 from spark_nats import clock
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets, default_name
-from spark_nats.jetstream.consuming.placing import servers_at_hand
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets, default_durable_name
+from spark_nats.jetstream.consuming.placing import peers_in_connected_cluster
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.listing import Selection, all_streams
-from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, answers_to, try_asking
+from spark_nats.jetstream.listing import Selection, ask_all_streams
+from spark_nats.jetstream.messages import Answers, Asked, MessageAt, Question, Questions, ask_all, try_asking
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.sizes import measure
+from spark_nats.jetstream.reading.sizes import measure_sizes
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, parse_stream
-from spark_nats.jetstream.views import StateOf, StreamView, Trust, find_first_new, is_another, wait_until_all_believed
+from spark_nats.jetstream.views import (
+    StateOf,
+    StreamView,
+    Trust,
+    ask_all_again_if_doubted,
+    ask_if_another,
+    find_first_new,
+)
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
-from spark_nats.kinds.streams.read.losses import raise_or_warn, removal_is_normal, stream_lost
+from spark_nats.kinds.streams.read.losses import loss_of_stream, raise_or_warn, removal_is_normal
 from spark_nats.kinds.streams.read.row_warnings import warn_of_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
@@ -72,7 +79,7 @@ class QueryMemory:
         self.traits = traits
         filters = options.filters
         self.holds = {
-            name: DurableHandle(name, options.consumer or default_name(name, filters), filters, patience)
+            name: DurableHandle(name, options.consumer or default_durable_name(name, filters), filters, patience)
             for name in (options.streams if options.consume else ())
         }
         self.searched: Mapping[str, Position] = {}
@@ -100,7 +107,7 @@ class Look:
         self.memory = memory
         memory.selection.list_names_if_due(js)
         config = options.requested_config
-        self._made = {config["name"]: create_stream(js, config)} if config else {}
+        self._made = {config["name"]: create_stream_if_missing(js, config)} if config else {}
 
     def request_facts(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
@@ -133,7 +140,7 @@ class Look:
         answers: dict[Question[Any], Any] = dict(zip(asked, try_asking(self.js, asked), strict=True))
         states = {name: unchanged[name] if name in unchanged else answers.pop(StateOf(name)) for name in unknown}
         new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
-        states |= self._made | wait_until_all_believed(self.js, new, Trust.TWICE)
+        states |= self._made | ask_all_again_if_doubted(self.js, new, Trust.TWICE)
         there = {name: answers[question] for name, question in messages.items()}
         errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
@@ -156,7 +163,7 @@ class Look:
         last = {name: memory.states[name] for name in names if name in memory.states}
         memory.lists_from = began + LISTS_AGAIN
         try:
-            listed = all_streams(self.js, LIST_TIMEOUT, _OTHERS * len(names))
+            listed = ask_all_streams(self.js, LIST_TIMEOUT, _OTHERS * len(names))
             entries = {each.name: each.entry for each in listed if each.entry and not each.problem}
             memory.listed = {
                 name: (state, entry)
@@ -197,31 +204,31 @@ class Look:
         pattern, streams = self.options.pattern, dict(facts.streams)
         for name, stream in facts.streams.items():
             if stream is not None:
-                self._check_and_note_stream(stream.info, facts)
+                self._check_stream_and_create_consumer(stream.info, facts)
                 continue
             error, is_new = facts.errors[name], name not in facts.begins
             is_missing = isinstance(error, StreamNotFoundError)
             if pattern is not None and is_new and (is_missing or (may_wait and error.may_pass(established=True))):
                 if not is_missing:  # else it was deleted after it was listed
                     logger.warning(STREAM_NOT_READY(stream=name, reason=error).with_code)
-                self.memory.selection.leave_out(name)
+                self.memory.selection.leave_out_until_listed(name)
                 del streams[name]
             elif not is_missing or (is_new and (must_exist or self.options.fail_on_data_loss)):
                 raise error
         return replace(facts, streams=streams)
 
-    def _check_and_note_stream(self, info: StreamInfo, facts: Facts) -> None:
+    def _check_stream_and_create_consumer(self, info: StreamInfo, facts: Facts) -> None:
         """Check that a stream may be read, and prepare the query's durable and memory for it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
             memory.holds[name].create_or_take_over(self.js, info)
         elif info.retention != LIMITS:
-            self._check_may_be_read(info, facts.infos)
+            self._require_peek_of_queue(info, facts.infos)
         if memory.traits.on_look:
             memory.traits.on_look(self.js, info)
         memory.selection.note_and_warn_unmatched(self.js, info, self.options.filters)
         warn_of_times_ahead(info)
-        memory.servers[name] = servers_at_hand(info, self.js.connection.info)
+        memory.servers[name] = peers_in_connected_cluster(info, self.js.connection.info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
@@ -278,20 +285,20 @@ class Look:
             NatsError: a request failed.
         """
         infos, begins = facts.infos, facts.begins
-        found = answers_to(self.js, questions, infos)
+        found = ask_all(self.js, questions, infos)
         for each in questions:
             match each:
                 case RestAfter(name):
                     found[each] = find_first_new(self.js, begins[name], infos[name])
                 case IsAnother(name, position):
-                    found[each] = is_another(self.js, position, infos[name])
+                    found[each] = ask_if_another(self.js, position, infos[name])
                 case GapOf(name):
                     found[each] = self.memory.holds[name].resume_or_explain_loss(self.js, begins[name].next)
                 case SizesOf(name, first, end):
-                    found[each] = measure(self.js, infos[name], first, end, self.options.filters)
+                    found[each] = measure_sizes(self.js, infos[name], first, end, self.options.filters)
         return found
 
-    def require_confirmed(self, facts: Facts, name: str) -> bool:
+    def require_doubt_confirmed(self, facts: Facts, name: str) -> bool:
         """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
@@ -308,12 +315,12 @@ class Look:
             DataLossError: ``failOnDataLoss`` is set.
             JetStreamError: the absence has not lasted long enough.
         """
-        self.require_confirmed(facts, name)
+        self.require_doubt_confirmed(facts, name)
         view = self.memory.view
-        raise_or_warn(stream_lost(name, facts.begins.get(name), name in view.logged, self.options), self.options)
-        view.mark_logged(name)
+        raise_or_warn(loss_of_stream(name, facts.begins.get(name), name in view.logged, self.options), self.options)
+        view.note_logged(name)
 
-    def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
+    def _require_peek_of_queue(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
         """Check that a stream which removes acknowledged messages may be read without acknowledging them."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:

@@ -57,7 +57,7 @@ def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: boo
     return replaces or (retention not in (LIMITS, None) and (peek or bool(filters)))
 
 
-def stream_lost(name: str, begin: Position | None, is_logged: bool, options: ReadOptions) -> list[Loss]:
+def loss_of_stream(name: str, begin: Position | None, is_logged: bool, options: ReadOptions) -> list[Loss]:
     """Return the loss of a stream.
 
     Without ``failOnDataLoss``, the query keeps looking for a named stream, and reports its loss once: if the loss
@@ -69,7 +69,7 @@ def stream_lost(name: str, begin: Position | None, is_logged: bool, options: Rea
     return [Loss(conditions.STREAM_DELETED(stream=name, where=where))]
 
 
-def beginning_lost(info: StreamInfo, start: int, end: int, expected: bool) -> tuple[Loss, ...]:
+def loss_of_beginning(info: StreamInfo, start: int, end: int, expected: bool) -> tuple[Loss, ...]:
     """Return the loss, if any, of the sequences ``start`` to ``end - 1``, which the stream no longer has.
 
     ``expected`` tells that the query was to begin with what there is, so that nothing that it needed is lost.
@@ -80,18 +80,20 @@ def beginning_lost(info: StreamInfo, start: int, end: int, expected: bool) -> tu
     return (Loss(said(stream=info.name, first=info.first_sequence, start=start, end=end - 1), expected=expected),)
 
 
-def end_lost(info: StreamInfo, wanted: int) -> Loss:
+def loss_of_end(info: StreamInfo, wanted: int) -> Loss:
     """Return the loss of a stream's end, where only the query's next sequence is known."""
     return Loss(conditions.END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
 
 
-def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, replayed: bool = False) -> Loss:
+def loss_of_history(
+    info: StreamInfo, begin: Position, judgement: Judgement, first: int, replayed: bool = False
+) -> Loss:
     """Return the loss of a stream's end; messages from ``first`` on were stored after all that the query has read.
 
     ``replayed`` tells that the query was about to read the lost messages again, in a micro-batch that was begun before.
     """
     if (seen := begin.fingerprint) is None:
-        return end_lost(info, begin.next)
+        return loss_of_end(info, begin.next)
     before = "a micro-batch that was begun reaches up to" if replayed else "the query had read it up to"
     there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
     if first <= info.last_sequence:

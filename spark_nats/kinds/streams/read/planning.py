@@ -94,7 +94,7 @@ def ranges_between(
     return [r for r in found if r.size > 0]
 
 
-def for_retention(whole: StreamRange, retention: str | None, peek: bool, replaces: bool) -> list[StreamRange]:
+def adapt_to_retention(whole: StreamRange, retention: str | None, peek: bool, replaces: bool) -> list[StreamRange]:
     """Return a range as a stream with this retention is read: one range, or one for each filter. None means limits.
 
     The arguments are those of :func:`.removal_is_normal`.
@@ -107,7 +107,7 @@ def for_retention(whole: StreamRange, retention: str | None, peek: bool, replace
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
-def with_gets_for_small(
+def mark_small_for_gets(
     ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
 ) -> list[StreamRange]:
     """Mark partitions that one direct get may read whole, or whose first ``limit`` messages it may read.
@@ -122,7 +122,7 @@ def with_gets_for_small(
     return found
 
 
-def without_large_payloads(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
+def mark_large_for_headers_only(ranges: Sequence[StreamRange], large: Collection[str]) -> list[StreamRange]:
     """Return ranges whose consumers bring no payloads, in the streams whose messages are ``large``."""
     return [
         replace(each, way=ReadMethod.HEADERS) if each.way is ReadMethod.CONSUMER and each.stream in large else each
@@ -130,7 +130,9 @@ def without_large_payloads(ranges: Sequence[StreamRange], large: Collection[str]
     ]
 
 
-def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange | SeveralRanges]:
+def pack_into_partitions(
+    ranges: Sequence[StreamRange], min_partitions: int, max_size: int
+) -> list[StreamRange | SeveralRanges]:
     """Return ranges as partitions: small ones share a partition, in their order.
 
     At least ``min_partitions`` are left if there are as many ranges, and ranges that share one have at most
@@ -154,22 +156,22 @@ def packed(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) ->
     return [SeveralRanges(tuple(pack)) if len(pack) > 1 else pack[0] for pack in packs]
 
 
-def spread(
+def assign_servers_in_turn(
     partitions: Sequence[StreamRange | SeveralRanges], servers: Mapping[str, Sequence[str]]
 ) -> list[StreamRange | SeveralRanges]:
     """Deal the large partitions of each stream to its ``servers`` in turn, because each sends with one goroutine."""
-    large = [each for each in partitions if isinstance(each, StreamRange) and _may_be_dealt(each)]
+    large = [each for each in partitions if isinstance(each, StreamRange) and _may_have_own_server(each)]
     counts = Counter(each.stream for each in large)
     turns = {name: cycle(names) for name, names in servers.items() if len(names) > 1 and counts[name] > 1}
     return [
         replace(each, server=next(turns[each.stream]))
-        if isinstance(each, StreamRange) and _may_be_dealt(each) and each.stream in turns
+        if isinstance(each, StreamRange) and _may_have_own_server(each) and each.stream in turns
         else each
         for each in partitions
     ]
 
 
-def in_turns(partitions: Sequence[StreamRange | SeveralRanges]) -> list[StreamRange | SeveralRanges]:
+def alternate_streams(partitions: Sequence[StreamRange | SeveralRanges]) -> list[StreamRange | SeveralRanges]:
     """Return partitions so that those of different streams alternate: tasks begin in this order.
 
     A server has a loop for each stream, so that tasks of one stream wait for each other.
@@ -183,11 +185,11 @@ def in_turns(partitions: Sequence[StreamRange | SeveralRanges]) -> list[StreamRa
     return [partitions[place] for place in sorted(range(len(ranks)), key=ranks.__getitem__)]
 
 
-def _may_be_dealt(part: StreamRange) -> bool:
+def _may_have_own_server(part: StreamRange) -> bool:
     return part.size >= MIN_SPREAD and part.way in (ReadMethod.CONSUMER, ReadMethod.HEADERS)
 
 
-def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:
+def cut_into_partitions(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:
     """Cut ranges into partitions.
 
     Each range is cut into equal pieces (to within one sequence) of at most ``max_size`` sequences. When that gives

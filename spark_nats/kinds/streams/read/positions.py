@@ -65,7 +65,7 @@ class OffsetEntry(NamedTuple):
         """Number of sequences to read."""
         return self.end.next - self.first
 
-    def up_to(self, end: Position) -> OffsetEntry:
+    def shortened_to(self, end: Position) -> OffsetEntry:
         """Return the part, shortened to end at ``end``."""
         return self._replace(first=min(self.first, end.next), end=end)
 
@@ -125,7 +125,7 @@ def _fingerprint_before(since: int | None, time: int | None) -> Fingerprint | No
     return None if since is None or time is None else Fingerprint(since - 1, time)
 
 
-def beginning_at(place: Position) -> OffsetEntry:
+def entry_beginning_at(place: Position) -> OffsetEntry:
     """Return the entry of a query that begins at a position."""
     return OffsetEntry(None, place.next, place)
 

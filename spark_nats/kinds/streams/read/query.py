@@ -14,10 +14,10 @@ from functools import partial
 from typing import TypeVarTuple
 
 from spark_nats import clock
-from spark_nats.client.retrying import Result, retrying
+from spark_nats.client.retrying import Result, run_with_retries
 from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.listing import matches, suggesting_names
+from spark_nats.jetstream.listing import matches_stream_name, suggesting_names
 from spark_nats.jetstream.messages import run_decision
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
@@ -28,9 +28,9 @@ from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, decide
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
-from spark_nats.kinds.streams.read.losses import Loss, history_lost, raise_or_warn
+from spark_nats.kinds.streams.read.losses import Loss, loss_of_history, raise_or_warn
 from spark_nats.kinds.streams.read.planning import StreamRange, ranges_between
-from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at
+from spark_nats.kinds.streams.read.positions import QueryOffset, entry_beginning_at
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.kinds.task import TriggerPacing
 
@@ -61,14 +61,15 @@ class StreamingQuery:
     def prepare_and_find_start(self) -> QueryOffset:
         """Return where a new query begins."""
         return {
-            name: beginning_at(place) for name, place in self._retry_with_look(bounds.prepare_and_find_start).items()
+            name: entry_beginning_at(place)
+            for name, place in self._retry_with_look(bounds.prepare_and_find_start).items()
         }
 
-    def note_ends_as_target(self) -> None:
+    def ask_ends_as_target(self) -> None:
         """Note how far the streams reach now, where the query will end."""
         self._target = self._retry_with_look(bounds.prepare_and_find_ends)
 
-    def report_added_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
+    def raise_or_warn_added_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
         """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
 
         Raises:
@@ -76,7 +77,7 @@ class StreamingQuery:
             NatsError: a request failed.
         """
         self._established = True  # the offset shows that a server has answered before
-        self._retry_with_look(bounds.report_added_subjects, start, noted)
+        self._retry_with_look(bounds.raise_or_warn_added_subjects, start, noted)
 
     def wait_and_advance(self, start: QueryOffset, is_limited: bool) -> QueryOffset:
         """Return where the next micro-batch ends, ``start`` if none is due; wait a moment if the query is idle there.
@@ -119,7 +120,7 @@ class StreamingQuery:
 
     def release_messages_before(self, end: QueryOffset) -> None:
         """Release what is processed, if the query consumes."""
-        if unreleased(self.memory, end):
+        if unreleased_positions(self.memory, end):
             self._retry_with_look(release_messages_before, end)
 
     def _retry_with_look(self, step: Callable[[Look, *Given], Result], *given: *Given) -> Result:
@@ -133,7 +134,7 @@ class StreamingQuery:
                 # A stream may have been deleted during the look. Another look handles it as missing from its start.
                 return step(Look(js, options, memory), *given)
 
-        found = retrying(once, options.retries, f"reading {memory.selection}", established=self._established)
+        found = run_with_retries(once, options.retries, f"reading {memory.selection}", established=self._established)
         self._established = True
         return found
 
@@ -153,7 +154,7 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers
     pattern, memory = look.options.pattern, look.memory
     names = memory.selection.names
     if pattern is not None:  # a server that is not up to date may list too few streams
-        names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
+        names = tuple(sorted({*names, *(name for name in start if matches_stream_name(pattern, name))}))
     silent: Mapping[str, StreamInfo] = {}
     if speakers is not None and memory.states.keys() == set(names):
         silent = {name: state for name, state in memory.states.items() if name not in speakers}
@@ -163,14 +164,14 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers
     if pattern is None:
         _warn_of_left_streams(look, facts)
     for name in facts.doubtful_streams:
-        look.require_confirmed(facts, name)
+        look.require_doubt_confirmed(facts, name)
     found = run_decision(
         decide_advance(start, facts, limits, look.options), partial(look.answer_and_resume_durables, facts)
     )
     raise_or_warn(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
-            memory.view.mark_logged(name)
+            memory.view.note_logged(name)
         elif hold := memory.holds.get(name):
             hold.update_durable_as_begun(look.js)
             if name in found.releases:
@@ -194,7 +195,7 @@ def _warn_of_left_streams(look: Look, facts: Facts) -> None:
     begins = facts.begins
     left = begins.keys() - look.memory.selection.names - look.memory.view.logged
     for name in sorted(left):
-        look.memory.view.mark_logged(name)
+        look.memory.view.note_logged(name)
         following = begins[name].next
         logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).with_code)
     if left and left == begins.keys():
@@ -221,7 +222,7 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
         held.update_durable_as_begun(look.js)
 
 
-def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
+def unreleased_positions(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     """Return, by stream, the positions before which something is still to be released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
     return {name: stop for name, stop in ends.items() if not memory.holds[name].needs_no_release(stop.next)}
@@ -229,11 +230,11 @@ def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
 
 def release_messages_before(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
-    due = unreleased(look.memory, end)
+    due = unreleased_positions(look.memory, end)
     facts = look.judge_all_and_note_intact(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
-        if stream and stream.judgement is not Judgement.RECREATED and not look.require_confirmed(facts, name):
+        if stream and stream.judgement is not Judgement.RECREATED and not look.require_doubt_confirmed(facts, name):
             look.memory.holds[name].release_messages_before(look.js, stream.info, due[name].next)
 
 
@@ -253,8 +254,10 @@ def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) 
     for name, stream in facts.streams.items():
         if stream is None:
             look.require_gone_and_report(facts, name)
-        elif look.require_confirmed(facts, name):  # not for a recreated stream: the tasks report that
+        elif look.require_doubt_confirmed(facts, name):  # not for a recreated stream: the tasks report that
             first = find_first_new(look.js, ends[name], stream.info)
-            raise_or_warn([history_lost(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options)
+            raise_or_warn(
+                [loss_of_history(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options
+            )
             found.add(name)
     return found

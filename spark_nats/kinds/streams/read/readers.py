@@ -17,7 +17,7 @@ from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, may_be_available, request_ranges_together
+from spark_nats.jetstream.reading.direct import MAX_TOGETHER, DirectGets, may_use_direct_gets, request_ranges_together
 from spark_nats.jetstream.reading.ranges import RangeReader, ReadMethod
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, planning
@@ -28,7 +28,7 @@ from spark_nats.kinds.streams.read.positions import QueryOffset, differing_noted
 from spark_nats.kinds.streams.read.query import StreamingQuery
 from spark_nats.kinds.streams.read.row_warnings import warn_of_own_rows
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
-from spark_nats.kinds.task import BatchReader, TaskReader, leased_jetstream, with_servers
+from spark_nats.kinds.task import BatchReader, TaskReader, leased_jetstream, with_servers_and_login
 from spark_nats.logs import Reporter
 from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.options.hints import errors_for_spark
@@ -56,16 +56,20 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         self, ranges: Sequence[StreamRange], memory: QueryMemory, limit: int | None = None
     ) -> list[StreamRange]:
         """Return ranges that say how they are read, where another way is faster than a consumer for whole messages."""
-        found = planning.with_gets_for_small(ranges, memory.sizes, limit)
-        return found if PAYLOADS & set(self._schema.names) else planning.without_large_payloads(found, memory.large)
+        found = planning.mark_small_for_gets(ranges, memory.sizes, limit)
+        return (
+            found if PAYLOADS & set(self._schema.names) else planning.mark_large_for_headers_only(found, memory.large)
+        )
 
     def _cut_and_pack(
         self, ranges: Sequence[StreamRange], memory: QueryMemory, apart: bool = False
     ) -> Sequence[StreamRange | SeveralRanges]:
         """Cut ranges into partitions, which small ones share unless each is to be ``apart``."""
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
-        cuts = self._choose_read_methods(planning.cut(ranges, fewest, most), memory)
-        return planning.spread(cuts if apart else planning.packed(cuts, fewest, most), memory.servers)
+        cuts = self._choose_read_methods(planning.cut_into_partitions(ranges, fewest, most), memory)
+        return planning.assign_servers_in_turn(
+            cuts if apart else planning.pack_into_partitions(cuts, fewest, most), memory.servers
+        )
 
     def _read_rows(self, partition: StreamRange | SeveralRanges) -> Iterator[pa.RecordBatch]:
         """Read one partition.
@@ -75,7 +79,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         """
         if isinstance(partition, StreamRange):
             return self._read(partition, None)
-        return _joined(self._read_in_turn(partition))
+        return _join_small_batches(self._read_in_turn(partition))
 
     def _read_in_turn(self, partition: SeveralRanges) -> Iterator[pa.RecordBatch]:
         left, ahead = partition.limit, dict[StreamRange, DirectGets]()
@@ -92,7 +96,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         """Request the small ones of some ranges in one round trip; each is requested again if that fails."""
         with contextlib.suppress(NatsError), borrow(self._options.connection, waits=False) as connection:
             js = JetStream(connection, self._options.api_prefix)
-            small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and may_be_available(js, r.stream)]
+            small = [r for r in ranges if r.way is ReadMethod.ONE_GET_FIRST and may_use_direct_gets(js, r.stream)]
             if len(small) > 1:
                 found = request_ranges_together(js, [(r.stream, r.start, r.end) for r in small])
                 return dict(zip(small, found, strict=False))
@@ -106,7 +110,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with leased_jetstream(options, what) as lease:
-            lease.lease.approach(partition.server)
+            lease.lease.move_to_server(partition.server)
             reader = RangeReader(
                 partition,
                 partition.way,
@@ -116,7 +120,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
                 on_arrival=Reporter(
                     logger,
                     lambda: reader.cursor.received - partition.start,
-                    lambda done, rate: _still_reading(partition, count, done, rate),
+                    lambda done, rate: _describe_progress(partition, count, done, rate),
                 ),
                 ahead=ahead,
                 keeps_consumer=self._keeps_consumers,
@@ -133,7 +137,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
                     yield batch
 
 
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _join_small_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches of rows, because each costs Spark as much as hundreds of rows."""
     held, size = list[pa.RecordBatch](), 0
     for batch in batches:
@@ -160,7 +164,7 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
     logger.info(BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more).with_code)
 
 
-def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
+def _describe_progress(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
     """Return the log line about the progress of a task: rows, remaining sequences, and sequences a second."""
     left = partition.size - done
     time = f", about {left / rate:,.0f} s" if rate else ""
@@ -177,7 +181,7 @@ class NatsReader(_RangesReader, BatchReader[ReadOptions, StreamRange | SeveralRa
         with suggesting_names(js, self._options.streams):
             ranges = bounds.plan_batch_and_report_losses(Look(js, self._options, memory))
         if limit is None or not ranges:
-            partitions = planning.in_turns(self._cut_and_pack(ranges, memory))
+            partitions = planning.alternate_streams(self._cut_and_pack(ranges, memory))
             _log_plan("batch", ranges, len(partitions))
             return partitions
         return [SeveralRanges(tuple(self._choose_read_methods(ranges, memory, limit)), limit)]
@@ -195,7 +199,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._compared = False  # whether the checkpoint was read under the subjects that the query reads now
         self._last_end: dict[str, Any] | None = None  # of the last micro-batch of this run
 
-    def _offset(self, document: dict[str, Any]) -> QueryOffset:
+    def _parse_offset_once(self, document: dict[str, Any]) -> QueryOffset:
         for known, offset in self._parsed:
             if known == document:
                 return offset
@@ -215,15 +219,15 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._query.note_ends_as_target()
+        self._query.ask_ends_as_target()
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
-        begin, filters = self._offset(start), self._options.filters
+        begin, filters = self._parse_offset_once(start), self._options.filters
         if not self._compared:
             if noted := differing_noted_subjects(start, filters):
-                self._query.report_added_subjects(begin, noted)
+                self._query.raise_or_warn_added_subjects(begin, noted)
             self._compared = True
         end = self._query.wait_and_advance(begin, is_limited=not isinstance(limit, ReadAllAvailable))
         self._last_end = start if end == begin else to_json(end, filters, start, begin)
@@ -249,20 +253,22 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
         if self._query.memory.holds:
-            self._query.release_messages_before(self._offset(end))
+            self._query.release_messages_before(self._parse_offset_once(end))
 
     @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         memory, replayed = self._query.memory, end not in (start, self._last_end)
-        whole = self._query.prepare_and_plan_ranges(self._offset(start), self._offset(end), replayed)
+        whole = self._query.prepare_and_plan_ranges(
+            self._parse_offset_once(start), self._parse_offset_once(end), replayed
+        )
         replaces, retentions = self._traits.replaces, {name: hold.retention for name, hold in memory.holds.items()}
         ranges = [
             part
             for each in whole
-            for part in planning.for_retention(each, retentions.get(each.stream), False, replaces)
+            for part in planning.adapt_to_retention(each, retentions.get(each.stream), False, replaces)
         ]
         apart = any("from" in entry for entry in end.values())
         partitions = self._cut_and_pack(ranges, memory, apart)
         _log_plan("micro-batch", whole, len(partitions), self._query.reach)
-        return with_servers(partitions, self._options.connection)
+        return with_servers_and_login(partitions, self._options.connection)

@@ -18,12 +18,12 @@ from spark_nats.errors import (
     PublishError,
     SchemaError,
     StreamNotFoundError,
-    or_raise,
+    answer_or_raise,
 )
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import Bucket, Entry, create_bucket_if_missing, entry_of, value_question
-from spark_nats.jetstream.listing import matching_names, stream_names, suggesting_names
+from spark_nats.jetstream.listing import ask_matching_names, ask_stream_names, suggesting_names
 from spark_nats.jetstream.messages import MessageAt, try_asking
 from spark_nats.jetstream.streams import StreamInfo, describe_stream
 from spark_nats.jetstream.views import StateOf
@@ -31,7 +31,7 @@ from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import check_can_read_back, mark_now, parse_note, reporting_unusable_bucket
+from spark_nats.kinds.streams.write.notes import check_can_read_back, mark_end, parse_note, reporting_unusable_bucket
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
@@ -62,13 +62,13 @@ def create_or_check_target(
     """
     stream, entry = str(options.stream), None
     if options.requested_config is not None:
-        found = create_stream(js, options.requested_config)
+        found = create_stream_if_missing(js, options.requested_config)
     else:
         asked: list[StateOf | MessageAt] = [StateOf(stream)]
         if key is not None:
             asked.append(value_question(options.state_bucket, key))
         found, *others = try_asking(js, asked)
-        found = or_raise(found)
+        found = answer_or_raise(found)
         if others:
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
     check_no_mirror(found)
@@ -95,8 +95,8 @@ def target_streams(js: JetStream, options: WriteOptions) -> tuple[str, ...]:
     """
     if options.pattern is None:
         return options.streams
-    names = matching_names(js, options.pattern)
-    found = [or_raise(each) for each in try_asking(js, [StateOf(name) for name in names])]
+    names = ask_matching_names(js, options.pattern)
+    found = [answer_or_raise(each) for each in try_asking(js, [StateOf(name) for name in names])]
     if not any(each.subjects for each in found):
         raise StreamNotFoundError(conditions.PATTERN_WITHOUT_TARGET(pattern=options.pattern.pattern))
     return tuple(each.name for each in found if each.subjects)
@@ -133,8 +133,8 @@ def prepare_write_and_mark_start(
             _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
             streams.append(stream)
         if options.has_several_targets:
-            check_apart(streams)
-        return _prepare_replay(js, options, streams, streaming)
+            check_targets_disjoint(streams)
+        return _check_replay_and_mark_start(js, options, streams, streaming)
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
@@ -165,7 +165,7 @@ def _warn_of_republished(js: JetStream, stream: StreamInfo, acted_on: Sequence[s
         return
     heard = ".".join("*" if re.search(r"\$[0-9]|{{", token) else token for token in dest.split("."))
     with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
-        if others := stream_names(js, heard):
+        if others := ask_stream_names(js, heard):
             target, named = describe_stream(stream.name), ", ".join(map(describe_stream, others))
             what = " or ".join(acted_on)
             said = conditions.REPUBLISHED_ROWS_REFUSED(target=target, dest=dest, others=named, what=what)
@@ -190,7 +190,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
                     raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", which=whose))
 
 
-def check_apart(streams: Sequence[StreamInfo]) -> None:
+def check_targets_disjoint(streams: Sequence[StreamInfo]) -> None:
     """Check that each row has one of several streams to go to, which stores no rows of the others.
 
     Raises:
@@ -208,7 +208,7 @@ def check_apart(streams: Sequence[StreamInfo]) -> None:
         raise PublishError(conditions.TARGETS_SHARE_SUBJECT(one=one, other=other, subject=both[0], wider=both[1]))
 
 
-def _prepare_replay(
+def _check_replay_and_mark_start(
     js: JetStream, options: WriteOptions, streams: Sequence[StreamInfo], streaming: bool
 ) -> tuple[StartMark, ...]:
     """Check, if ``deduplicate`` is exact, that tasks can note where they begin and read back what they have stored.
@@ -230,13 +230,13 @@ def _prepare_replay(
             state = create_bucket_if_missing(js, options.state_bucket, replicas=replicas, description=purpose)
             if state.origin:
                 raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
-            _put_probe(js, Bucket(js, options.state_bucket))
+            _put_probe_with_retries(js, Bucket(js, options.state_bucket))
     for stream in streams:
         check_can_read_back(js, stream)
-    return () if streaming else tuple(mark_now(js, stream) for stream in streams)
+    return () if streaming else tuple(mark_end(js, stream) for stream in streams)
 
 
-def _put_probe(js: JetStream, bucket: Bucket) -> None:
+def _put_probe_with_retries(js: JetStream, bucket: Bucket) -> None:
     """Write a probe to a bucket. In a cluster, wait until the server knows a bucket that was just created."""
     deadline = clock.monotonic() + _SPREADS_WITHIN
     while True:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions import Once, Topic
 from spark_nats.errors import InvalidRowError
-from spark_nats.jetstream.publishing.publisher import MAX_PAYLOAD, too_large
+from spark_nats.jetstream.publishing.publisher import MAX_PAYLOAD, describe_size_limit
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
@@ -76,7 +76,7 @@ class CheckedRows(NamedTuple):
         mask = bytecolumns.booleans(chosen)
         return CheckedRows(*(None if column is None else column.filter(mask) for column in self))
 
-    def split_conditional(self) -> Iterator[CheckedRows]:
+    def split_into_independent_parts(self) -> Iterator[CheckedRows]:
         """Split the rows into parts whose rows may be in flight together.
 
         Of two rows of one subject, the second waits for the first if either expects a certain last message. A cluster
@@ -86,7 +86,7 @@ class CheckedRows(NamedTuple):
         if self.conditional is None:
             yield self
             return
-        before = last_equal_before(self.subjects)
+        before = index_of_last_equal_before(self.subjects)
         conditional = bytecolumns.flags_of(self.conditional)
         start = 0
         for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
@@ -99,7 +99,7 @@ class CheckedRows(NamedTuple):
         return CheckedRows(*(None if column is None else column[start:end] for column in self))
 
 
-def last_equal_before(column: pa.Array) -> bytecolumns.Positions:
+def index_of_last_equal_before(column: pa.Array) -> bytecolumns.Positions:
     """Return for each value the index of the last equal value before it, -1 where there is none."""
     code = bytecolumns.values_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
@@ -143,7 +143,7 @@ class RowChecker:
         self._names_stream = names_stream
         self._columns = columns
         self._max_message_size = max_message_size
-        self.limit_to(max_payload)
+        self.set_size_limit(max_payload)
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._said = Once()
         self.picked: bytecolumns.Positions | None = None
@@ -152,7 +152,7 @@ class RowChecker:
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _MAX_INBOX_SUFFIX
 
-    def limit_to(self, max_payload: int) -> None:
+    def set_size_limit(self, max_payload: int) -> None:
         """Judge the next rows by the limit of the server that they are sent to now."""
         self.max_size, self.whose_limit = min(max_payload, 2**63 - 1), MAX_PAYLOAD
         if self._max_message_size is not None and self._max_message_size < self.max_size:
@@ -186,11 +186,11 @@ class RowChecker:
 
     def describe_too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
         """Return the rule that a row breaks which is too large; ``added`` is that of :meth:`check_and_encode`."""
-        rule = too_large(self.whose_limit, self.max_size)
-        added += self.bytes_added(rows, row)
+        rule = describe_size_limit(self.whose_limit, self.max_size)
+        added += self.header_bytes_added(rows, row)
         return f"{rule}; {added} bytes of it are headers that are added" if added else rule
 
-    def bytes_added(self, rows: CheckedRows, row: int) -> int:
+    def header_bytes_added(self, rows: CheckedRows, row: int) -> int:
         """Return how many bytes the headers take that a row does not have of its own."""
         block = None if rows.headers is None else rows.headers[row].as_py()
         if block is None:
@@ -245,12 +245,12 @@ class RowChecker:
     def _invalid(
         self, first_row: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()
     ) -> InvalidRowError:
-        return invalid_row(first_row, row if self.picked is None else int(self.picked[row]), column, rule, topics)
+        return invalid_row_error(first_row, row if self.picked is None else int(self.picked[row]), column, rule, topics)
 
     def _checked_payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
         if is_counter and "payload" not in columns:
-            return bytecolumns.repeated("", rows).cast(pa.binary())
+            return bytecolumns.repeat_text("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = bytecolumns.flags_of(payloads.is_null())
         self._raise_if("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
@@ -262,7 +262,7 @@ class RowChecker:
 
     def _checked_subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
-            return bytecolumns.repeated(self._options.subject, rows)
+            return bytecolumns.repeat_text(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
         self._raise_if("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
         self._raise_if("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
@@ -297,7 +297,9 @@ class RowChecker:
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
-        lines = header_rules.flatten(columns.get("headers", header_rules.no_headers(0)))._replace(rows=rows)
+        lines = header_rules.flatten_headers(columns.get("headers", header_rules.empty_headers_column(0)))._replace(
+            rows=rows
+        )
         self._raise_if("headers", header_rules.find_header_violation(lines))
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
         self._raise_if("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
@@ -403,7 +405,7 @@ class BrokenRuleError(Exception):
         return f"column '{self.column}' {self.rule(row)}"
 
 
-def invalid_row(sent: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()) -> InvalidRowError:
+def invalid_row_error(sent: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()) -> InvalidRowError:
     """Return the error for a row of a batch that cannot be sent; ``sent`` rows of the task precede the batch."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
     said = conditions.ROW_CANNOT_BE_SENT(row=sent + row, column=column, rule=rule, sent=before)

@@ -37,7 +37,7 @@ _HEAD = 4  # units before a row: a constant and three lengths
 _KEYS = _HEAD + MAX_SHORT // 4  # random numbers in a sum: one for each unit of head and row
 
 
-def prefix_of(query: str, batch: str | None, partition: int) -> str:
+def id_prefix_of_task(query: str, batch: str | None, partition: int) -> str:
     """Return the prefix of the ids of all rows of a task, see :class:`MessageIds`."""
     task = f"{partition}" if batch is None else f"{batch}-{partition}"
     return f"{id_prefix_of(query)}{task}-"
@@ -81,7 +81,7 @@ class MessageIds:
         self._long_hasher = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_LONG_KEY_BYTES])
         self._keys = np.frombuffer(random[_LONG_KEY_BYTES:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
         self.query_prefix = id_prefix_of(query)
-        self.prefix = prefix_of(query, batch, partition)
+        self.prefix = id_prefix_of_task(query, batch, partition)
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 

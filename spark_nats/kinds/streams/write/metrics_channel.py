@@ -17,7 +17,7 @@ from spark_nats.client import host_cache
 from spark_nats.kinds.streams.write.tasks import Counts, Written, total
 
 
-def request_counts(run: str) -> None:
+def note_counts_wanted(run: str) -> None:
     """Keep the counts of a run from now on, for :data:`~.host_cache.FACT_TTL` seconds unless called again."""
     host_cache.set_fact(host_cache.counts_wanted_fact(run))
 
@@ -31,9 +31,9 @@ def push_counts_if_requested(messages: Sequence[WriterCommitMessage | None]) -> 
     """Publish the sum of what tasks have done, from their commit messages, if a process has subscribed to their run."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
         if host_cache.seconds_since(host_cache.counts_wanted_fact(run)) < host_cache.FACT_TTL:
-            host_cache.push(host_cache.counts_topic(run), json.dumps(asdict(total(messages))))
+            host_cache.push_text(host_cache.counts_topic(run), json.dumps(asdict(total(messages))))
 
 
-def take_counts(run: str) -> Counts:
+def take_and_sum_counts(run: str) -> Counts:
     """Return the sum of the counts of a run that were published and not collected yet."""
     return sum((Counts(**json.loads(told)) for told in host_cache.pop_all(host_cache.counts_topic(run))), Counts())

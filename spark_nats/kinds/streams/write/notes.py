@@ -23,11 +23,11 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
-from spark_nats.jetstream.messages import message_from
+from spark_nats.jetstream.messages import ask_message_from
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.stored import StoredIds, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import Trust, stream_info, wait_until_believed
+from spark_nats.jetstream.views import Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
@@ -68,7 +68,7 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
     return entry, parse_note(entry, key)
 
 
-def write_note(
+def write_note_or_pause(
     js: JetStream, options: WriteOptions, task: WriteTask, mark: StartMark, revision: int, deadline: float
 ) -> int:
     """Note where a task begins; return the note's revision.
@@ -99,7 +99,7 @@ def write_note(
     return 0
 
 
-def mark_now(js: JetStream, stream: StreamInfo) -> StartMark:
+def mark_end(js: JetStream, stream: StreamInfo) -> StartMark:
     """Return a stream's end, from the state that was just reported, for a task or a batch write that begins now."""
     memory = memory_of(js, stream)
     return StartMark(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
@@ -110,7 +110,7 @@ def memory_at(mark: StartMark) -> IdMemory:
     return IdMemory(mark.end.created, mark.process, mark.id_lifetime)
 
 
-def age_unless_set_back(mark: StartMark, now: int) -> float:
+def seconds_since_or_negative(mark: StartMark, now: int) -> float:
     """Return the seconds since a task began, by a server's clock that reads ``now`` and by this machine's.
 
     Return -1 if the server's clock was set back since: then a restart forgets also ids of messages that it still has
@@ -167,12 +167,12 @@ def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMem
     """Tell whether a stream certainly knows the ids of all that it has stored since a mark, without being read."""
     noted = memory_at(mark)
     is_known = noted.knows_ids_if_present if stream.has_all_after(mark.end.last) else noted.knows_all
-    return is_known(memory_now, age_unless_set_back(mark, stream.time))
+    return is_known(memory_now, seconds_since_or_negative(mark, stream.time))
 
 
 def request_state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
     """Return a stream's state, asked twice where a former leader may answer, and what holds its message ids."""
-    info = wait_until_believed(js, stream_info(js, stream), Trust.TWICE)
+    info = ask_again_if_doubted(js, ask_stream_info(js, stream), Trust.TWICE)
     return info, memory_of(js, info)
 
 
@@ -253,7 +253,7 @@ class AlreadyStored:
             NatsError: it could not be read.
         """
         since = self._stream.last_sequence
-        stream = self._stream = wait_until_believed(js, stream_info(js, self._stream.name), Trust.TWICE)
+        stream = self._stream = ask_again_if_doubted(js, ask_stream_info(js, self._stream.name), Trust.TWICE)
         if stream.last_sequence <= since:
             return ""
         found = read_ids(js, stream, since, self._sought)
@@ -347,13 +347,13 @@ class Fence:
         self._remembered: tuple[StartMark, Callable[[], None]] | None = None
 
     def try_to_write_note(self, js: JetStream, mark: StartMark, revision: int, deadline: float) -> bool:
-        """Write the note as :func:`~.notes.write_note` does; return whether it is written."""
-        self._revision = write_note(js, self._options, self._task, mark, revision, deadline)
+        """Write the note as :func:`~.notes.write_note_or_pause` does; return whether it is written."""
+        self._revision = write_note_or_pause(js, self._options, self._task, mark, revision, deadline)
         self._noted = self._asked = clock.monotonic()
         self._connection, self._process = js.connection, mark.process
         return self._revision > 0
 
-    def rely_on_memory(self, mark: StartMark, doubt: Callable[[], None]) -> None:
+    def note_reliance_on_memory(self, mark: StartMark, doubt: Callable[[], None]) -> None:
         """Rely on the stream's memory of ids alone for rows of the attempt that began last before this, at a mark.
 
         From now on the fence checks before every batch. Once the memory may be lost, ``doubt`` is called.
@@ -361,11 +361,11 @@ class Fence:
         self._remembered = mark, doubt
 
     def is_check_due(self, connection: Connection) -> bool:
-        """Tell whether to :meth:`check_latest_and_read_on` before more rows are sent over a connection."""
+        """Tell whether to :meth:`check_latest_and_read_newer` before more rows are sent over a connection."""
         is_other = connection is not self._connection
         return is_other or self._remembered is not None or clock.monotonic() - self._asked > self._window / 8
 
-    def check_latest_and_read_on(self, js: JetStream) -> None:
+    def check_latest_and_read_newer(self, js: JetStream) -> None:
         """Check that no later attempt has begun, and that what earlier ones have stored is still known.
 
         Raises:
@@ -376,11 +376,11 @@ class Fence:
         now = clock.monotonic()
         self._check_no_later_attempt(js)
         self._asked = now
-        self._report_if_memory_lost(js)
-        may_have_forgotten = self._note_and_compare_process(js)
+        self._doubt_if_memory_lost(js)
+        may_have_forgotten = self._note_and_tell_new_process(js)
         is_last_look = now - self._noted > self._window / 4
         if may_have_forgotten or is_last_look:
-            self._read_on(js, may_have_forgotten)
+            self._read_newer_and_report_lost(js, may_have_forgotten)
         if is_last_look:
             self.earlier.clear()
 
@@ -390,7 +390,7 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
 
-    def _report_if_memory_lost(self, js: JetStream) -> None:
+    def _doubt_if_memory_lost(self, js: JetStream) -> None:
         """Doubt what only the stream's memory tells, if that may be lost by now."""
         if self._remembered is not None:
             mark, doubt = self._remembered
@@ -399,15 +399,15 @@ class Fence:
                 self._remembered = None
                 doubt()
 
-    def _note_and_compare_process(self, js: JetStream) -> bool:
+    def _note_and_tell_new_process(self, js: JetStream) -> bool:
         """Tell whether, over another connection, another process of a server holds the ids: it may not have them."""
         if js.connection is self._connection:
             return False
-        before, self._process = self._process, memory_of(js, stream_info(js, str(self._options.stream))).process
+        before, self._process = self._process, memory_of(js, ask_stream_info(js, str(self._options.stream))).process
         self._connection = js.connection
         return self._process != before or not self._process
 
-    def _read_on(self, js: JetStream, may_have_forgotten: bool) -> None:
+    def _read_newer_and_report_lost(self, js: JetStream, may_have_forgotten: bool) -> None:
         """Read what earlier attempts have stored meanwhile."""
         for each in self.earlier:
             # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
@@ -427,6 +427,6 @@ def check_can_read_back(js: JetStream, stream: StreamInfo, singly: bool = False)
         try:
             check_read_permission(js, stream.name, stream.last_sequence + 1)
             if singly:
-                message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
+                ask_message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
         except (PermissionsError, JetStreamError) as error:
             raise error.with_message(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

@@ -19,20 +19,20 @@ from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import ConditionText, Topic
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.jetstream.listing import stream_names
+from spark_nats.jetstream.listing import ask_stream_names
 from spark_nats.jetstream.publishing.publisher import Aside, Publisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
-from spark_nats.kinds.streams.write.checks import check_apart, target_streams
-from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, invalid_row
-from spark_nats.kinds.streams.write.message_ids import prefix_of
+from spark_nats.kinds.streams.write.checks import check_targets_disjoint, target_streams
+from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, invalid_row_error
+from spark_nats.kinds.streams.write.message_ids import id_prefix_of_task
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.routing import Router
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_of
-from spark_nats.kinds.task import approach_leader, leased_jetstream
+from spark_nats.kinds.task import leased_jetstream, move_to_leader
 from spark_nats.logs import Reporter
 from spark_nats.protocol.bytecolumns import Positions, integers
 from spark_nats.protocol.control import is_older
@@ -58,23 +58,23 @@ def write_partition(
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
     with contextlib.ExitStack() as leases:
-        targets = [_Target(each, named, sink) for each, named in _of_targets(options, task)]
+        targets = [_Target(each, named, sink) for each, named in _ask_targets_and_tasks(options, task)]
         for target in targets:
             target.begin(leases)
         if begun := [each for each in targets if each.began is not None]:
-            min(begun, key=lambda each: each.began or 0).find_set_aside(targets)
+            min(begun, key=lambda each: each.began or 0).find_rows_set_aside(targets)
         if options.is_core:
             batches = _warn_at_first_rows(options, task.query, batches)
         if options.has_several_targets:
-            _write_to_each(targets, options, batches)
+            _route_rows(targets, options, batches)
         else:
             for batch in batches:
                 targets[0].send(targets[0].check(batch))
         counts = [target.finish() for target in targets]
-        return sum_of([target.check_and_report(each) for target, each in zip(targets, counts, strict=True)])
+        return sum_of([target.check_stored_and_add_up(each) for target, each in zip(targets, counts, strict=True)])
 
 
-def _of_targets(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptions, WriteTask]]:
+def _ask_targets_and_tasks(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptions, WriteTask]]:
     """Return the options of each target, and the task as its note names it."""
     if not options.has_several_targets:
         return [(options, task)]
@@ -85,14 +85,14 @@ def _of_targets(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptio
     return [(options.to_stream(name), replace(task, stream=name)) for name in names]
 
 
-def _write_to_each(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
+def _route_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
     """Write each row to the one of several streams that listens on its subject.
 
     Raises:
         InvalidRowError: a row cannot be sent. The rows of the batches before it are stored.
     """
     streams = [target.stream for target in targets if target.stream is not None]
-    check_apart(streams)
+    check_targets_disjoint(streams)
     router, written = Router(streams, options.subject), 0
     for batch in batches:
         places = router.places(batch)
@@ -106,7 +106,7 @@ def _write_to_each(targets: Sequence[_Target], options: WriteOptions, batches: I
             ]
         except InvalidRowError:
             for target in targets:
-                target.wait_for_rows()  # the error reports them as sent, so they must be safe
+                target.wait_for_sent_rows()  # the error reports them as sent, so they must be safe
             raise
         for target, rows in zip(targets, checked, strict=True):
             target.send(rows)
@@ -143,9 +143,9 @@ class _Target:
             self.stream = self._deduplication.check_target_and_begin(lease)
         self._writer.begin(lease, self._task, self._deduplication)
 
-    def find_set_aside(self, targets: Sequence[_Target]) -> None:
+    def find_rows_set_aside(self, targets: Sequence[_Target]) -> None:
         """Find the bad rows that earlier attempts have stored, for all targets of the task."""
-        self._writer.find_set_aside([each._writer for each in targets])
+        self._writer.find_rows_set_aside([each._writer for each in targets])
 
     def check(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
@@ -168,17 +168,17 @@ class _Target:
             self._open(batch)
         self._writer.refuse(batch, rows, rule, before)
 
-    def wait_for_rows(self) -> None:
+    def wait_for_sent_rows(self) -> None:
         """Wait until the rows that were sent are safe."""
         if self._is_open:
-            self._writer.wait_for_rows()
+            self._writer.wait_for_sent_rows()
 
     def _open(self, first: pa.RecordBatch | None = None) -> None:
         """Get ready for the ``first`` rows, if there are any."""
         stream, lease, options, sink = self.stream, self._lease, self._options, self._sink
         self._is_open = True
         if stream is not None and first is not None:
-            approach_leader(lease, stream, first.num_rows, first.nbytes)
+            move_to_leader(lease, stream, first.num_rows, first.nbytes)
         names_stream = stream is not None and can_rows_name_stream(stream, lease.js.connection)
         unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
         most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids
@@ -191,7 +191,7 @@ class _Target:
             self._open()
         return self._writer.finish()
 
-    def check_and_report(self, counts: Counts) -> Written:
+    def check_stored_and_add_up(self, counts: Counts) -> Written:
         """Return what was done, after checking that earlier attempts have stored nothing else.
 
         Raises:
@@ -226,16 +226,16 @@ def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
     """
     if has_counters(stream) or stream.config.get("republish"):
         return False
-    return not is_older(_version_of(stream, connection), *MIRRORED_SINCE)
+    return not is_older(_leader_version_of(stream, connection), *MIRRORED_SINCE)
 
 
 def headers_unknown_to(stream: StreamInfo, connection: Connection) -> tuple[str, ...]:
     """Return the headers that the server which leads a stream would store without acting on them."""
-    version = _version_of(stream, connection)
+    version = _leader_version_of(stream, connection)
     return tuple(name for name, since in KNOWN_SINCE.items() if is_older(version, *since))
 
 
-def _version_of(stream: StreamInfo, connection: Connection) -> str:
+def _leader_version_of(stream: StreamInfo, connection: Connection) -> str:
     """Return the version of the server that leads a stream; servers before 2.11 do not say it of another one."""
     return stream.server_version or connection.info.version
 
@@ -274,7 +274,7 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
-    def find_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def find_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the rows that an earlier attempt at it has set aside."""
 
     def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
@@ -284,7 +284,7 @@ class RowWriter:
         """
         self._checker, self._rows, self._size = checker, 0, 0
         if stream is None:
-            self._publisher: Publisher | CorePublisher = self._core_publisher()
+            self._publisher: Publisher | CorePublisher = self._make_core_publisher()
         else:
             self._publisher = publisher = self._stream_publisher(stream)
             self._ask_with_retries = publisher.ask_with_retries
@@ -302,15 +302,15 @@ class RowWriter:
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
         publisher, fence = self._publisher, self._deduplication.fence
-        with self._errors_about_rows():
+        with self._reporting_row_errors():
             if fence is not None and fence.is_check_due(self._lease.js.connection):
-                self._ask_with_retries(fence.check_latest_and_read_on)
-            self._checker.limit_to(self._lease.js.connection.info.max_payload)
+                self._ask_with_retries(fence.check_latest_and_read_newer)
+            self._checker.set_size_limit(self._lease.js.connection.info.max_payload)
             self._checker.picked = picked
             try:
                 rows = self.check_and_choose_rows(self._checker, batch, self._rows if before is None else before)
             except InvalidRowError:
-                publisher.wait_for_rows()  # the error reports these rows as sent, so they must be safe
+                publisher.wait_for_sent_rows()  # the error reports these rows as sent, so they must be safe
                 raise
             self._rows += batch.num_rows
             return rows
@@ -321,9 +321,9 @@ class RowWriter:
         Raises:
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
-        with self._errors_about_rows():
+        with self._reporting_row_errors():
             self._size += int(rows.sizes.sum())
-            for part in rows.split_conditional():
+            for part in rows.split_into_independent_parts():
                 self._publisher.publish(*part[:5], conditional=part.conditional is not None)
 
     def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
@@ -332,11 +332,11 @@ class RowWriter:
         Raises:
             InvalidRowError: always, but where such rows are set aside.
         """
-        raise invalid_row(before, int(rows[0]), "subject", rule(batch, int(rows[0])), (Topic.ROW,))
+        raise invalid_row_error(before, int(rows[0]), "subject", rule(batch, int(rows[0])), (Topic.ROW,))
 
-    def wait_for_rows(self) -> None:
+    def wait_for_sent_rows(self) -> None:
         """Wait until the rows that were sent are safe."""
-        self._publisher.wait_for_rows()
+        self._publisher.wait_for_sent_rows()
 
     def finish(self) -> Counts:
         """Wait until all rows are safe; return the number of all rows, and the bytes of those that were sent.
@@ -344,7 +344,7 @@ class RowWriter:
         Raises:
             NatsError: the server did not accept a row; the message tells which rows are safe.
         """
-        with self._errors_about_rows():
+        with self._reporting_row_errors():
             counts = self._finish()
         if counts.skipped and self._sink.skipped:
             logger.warning(self._sink.skipped(skipped=counts.skipped, rows=counts.rows).with_code)
@@ -356,7 +356,7 @@ class RowWriter:
         return Counts(self._rows, self._size, self._publisher.duplicates, self._publisher.skipped)
 
     @contextlib.contextmanager
-    def _errors_about_rows(self) -> Iterator[None]:
+    def _reporting_row_errors(self) -> Iterator[None]:
         """Let a refusal of a subject be about a row, where no option has it that is to be corrected."""
         try:
             yield
@@ -381,11 +381,11 @@ class RowWriter:
     def warn_of_bad_rows(self, rows: int) -> None:
         """Log what became of some of the task's ``rows``."""
 
-    def _core_publisher(self) -> CorePublisher:
-        core = CorePublisher(self._lease.lease, Reporter(logger, lambda: core.confirmed, self._still_sending))
+    def _make_core_publisher(self) -> CorePublisher:
+        core = CorePublisher(self._lease.lease, Reporter(logger, lambda: core.confirmed, self._describe_sending))
         return core
 
-    def _still_sending(self, rows: int, rate: float) -> ConditionText:
+    def _describe_sending(self, rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=self._task.name, rows=rows, rate=rate)
 
     def _stream_publisher(self, stream: StreamInfo) -> Publisher:
@@ -415,7 +415,7 @@ class RowWriter:
             aside=self.aside,
             exact=self._deduplication.exact,
             since=self._deduplication.since,
-            id_prefix=prefix_of(self._task.query, self._task.batch, self._task.partition),
+            id_prefix=id_prefix_of_task(self._task.query, self._task.batch, self._task.partition),
             whose=f"this task's rows for stream {stream.name!r}" if self._task.stream else "this task's rows",
         )
         return publisher
@@ -449,7 +449,7 @@ def _warn_if_streams_listen(options: WriteOptions, batch: pa.RecordBatch) -> Non
     with contextlib.suppress(NatsError), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         for subject in subjects:
-            if subject and not subject_violation(subject) and (streams := stream_names(js, subject)):
+            if subject and not subject_violation(subject) and (streams := ask_stream_names(js, subject)):
                 listed = ", ".join(map(repr, streams))
                 said = conditions.SUBJECT_OF_STREAM(subject=subject, streams=listed, stream=streams[0])
                 logger.warning(said.with_code)

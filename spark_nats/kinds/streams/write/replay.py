@@ -24,13 +24,13 @@ import pyarrow.compute as pc
 from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.jetstream.judgement import SKEW, Judgement, stored_none_since
+from spark_nats.jetstream.judgement import SKEW, Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.keyvalue import Entry
-from spark_nats.jetstream.messages import Answers, Questions, message_from, run_decision
+from spark_nats.jetstream.messages import Answers, Questions, ask_message_from, run_decision
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import judge_as_reader, may_be_intact, read_ids, reason_not_readable
+from spark_nats.jetstream.reading.stored import ask_if_intact, judge_as_reader, read_ids, reason_not_readable
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import CONFIRMATION, Trust, find_first_new, stream_info, wait_until_believed
+from spark_nats.jetstream.views import CONFIRMATION, Trust, ask_again_if_doubted, ask_stream_info, find_first_new
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions, notes
 from spark_nats.kinds.streams.write.checks import create_or_check_target
@@ -112,7 +112,7 @@ class ExactlyOnce(Deduplication):
             # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
             def note(js: JetStream) -> tuple[StartMark | None, bool]:
                 now, held = next(at_first, (None, None))
-                return self._note_start_and_decide(js, fence, now or stream_info(js, stream.name), held)
+                return self._note_start_and_decide(js, fence, now or ask_stream_info(js, stream.name), held)
 
             mark, self.unsure = lease.ask_with_retries(note)
         if mark is not None:
@@ -126,15 +126,15 @@ class ExactlyOnce(Deduplication):
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
         # Another attempt may have stored rows since this one read the stream's state.
         stream, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-        noted, age = notes.memory_at(mark), notes.age_unless_set_back(mark, stream.time)
+        noted, age = notes.memory_at(mark), notes.seconds_since_or_negative(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
-            stream = lease.ask_with_retries(_warn_if_end_lost, task, task.batch, mark, stream)
+            stream = lease.ask_with_retries(_confirm_and_warn_end_lost, task, task.batch, mark, stream)
             if _has_changed_since(stream, mark):
                 doubt = partial(notes.raise_or_warn_unknown, fail, task, reason_not_readable(stream))
                 if not notes.still_knows_ids_since(mark, stream, memory):
                     doubt()
                 elif fence is not None:
-                    fence.rely_on_memory(mark, doubt)
+                    fence.note_reliance_on_memory(mark, doubt)
             return mark, None
         name, created = stream.name, mark.end.created
         is_other = created != stream.created
@@ -145,7 +145,7 @@ class ExactlyOnce(Deduplication):
         else:
             knows_ids = noted.knows_ids_if_present(memory, age)
             stream, mark = lease.ask_with_retries(self._find_start_and_note_anew, stream, mark, knows_ids)
-        since = stream.last_sequence if stored_none_since(mark.end, stream) else mark.end.last
+        since = stream.last_sequence if is_empty_and_unchanged(mark.end, stream) else mark.end.last
         found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
         in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)
         report = partial(notes.raise_or_warn_unknown, fail, task)
@@ -153,10 +153,10 @@ class ExactlyOnce(Deduplication):
         if found.removed:
             # It may have forgotten ids while it was read.
             now, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-            if not noted.knows_all(memory, notes.age_unless_set_back(mark, now.time)):
+            if not noted.knows_all(memory, notes.seconds_since_or_negative(mark, now.time)):
                 already_stored.report_forgotten_ids_or_defer()
             elif fence is not None:
-                fence.rely_on_memory(mark, already_stored.report_forgotten_ids_or_defer)
+                fence.note_reliance_on_memory(mark, already_stored.report_forgotten_ids_or_defer)
         if fence is not None:
             fence.earlier.append(already_stored)
         return mark, already_stored
@@ -177,7 +177,7 @@ class ExactlyOnce(Deduplication):
                 decide_task_start(task, stream, known), partial(self._search_stream_tail, js, stream, known)
             )
             if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
-                stream, confirmed = wait_until_believed(js, stream, Trust.BEYOND_DOUBT), True
+                stream, confirmed = ask_again_if_doubted(js, stream, Trust.BEYOND_DOUBT), True
                 deadline = clock.monotonic() + CONFIRMATION
                 continue
             if found.warning:
@@ -188,9 +188,9 @@ class ExactlyOnce(Deduplication):
             if found.older and found.mark:
                 _raise_or_warn_bucket_older(options, task, stream, found.mark.end.last, found.older)
             elif found.mark is None and known.note is not None and _is_about(known.note, stream):
-                _warn_if_end_lost(js, task, str(known.note.batch), known.note.mark, stream)
+                _confirm_and_warn_end_lost(js, task, str(known.note.batch), known.note.mark, stream)
             # The note is written even where it says the same, so that an earlier attempt notices this one.
-            mark = found.mark or notes.mark_now(js, stream)
+            mark = found.mark or notes.mark_end(js, stream)
             if known.note is not None:
                 passed = max(known.note.batch, known.note.mark.passed)
                 mark = replace(mark, passed=passed if passed > int(task.batch or 0) else 0)
@@ -199,13 +199,13 @@ class ExactlyOnce(Deduplication):
                 if len(_noted) > _MAX_REMEMBERED:
                     del _noted[next(iter(_noted))]
                 return found.mark, found.mark is not None or not known.earlier_in_run
-            stream = stream_info(js, stream.name)
+            stream = ask_stream_info(js, stream.name)
 
     def _search_stream_tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
         """Return what the last messages of the stream, or else of the dead-letter stream, show about the task."""
         tail = _search_tail_for_rows(js, self._task, self.ids, stream, known)
         if self._options.dead_letter_stream and not tail.rows:  # all its rows may have been bad
-            aside = wait_until_believed(js, stream_info(js, self._options.dead_letter_stream), Trust.TWICE)
+            aside = ask_again_if_doubted(js, ask_stream_info(js, self._options.dead_letter_stream), Trust.TWICE)
             if rows := _search_tail_for_rows(js, self._task, self.ids, aside, Inputs(None)).rows:
                 tail = StreamTail(tail.since, rows, aside=aside.name)
         return dict.fromkeys(questions, tail)
@@ -219,8 +219,8 @@ class ExactlyOnce(Deduplication):
         history begins. A task of a micro-batch notes the latter before it stores anything.
         """
         for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
-            stream = wait_until_believed(js, stream, trust)
-            if may_be_intact(js, mark.end, stream):
+            stream = ask_again_if_doubted(js, stream, trust)
+            if ask_if_intact(js, mark.end, stream):
                 return stream, mark
         # A note of an older version lacks the time of the last message; the time of the note replaces it.
         before = mark.time - (SKEW if js.connection.info.cluster else 0)
@@ -231,21 +231,21 @@ class ExactlyOnce(Deduplication):
                 stream=stream.name,
                 messages=end.last - since,
                 last=end.last,
-                stored=_stored_at(mark.end),
+                stored=_describe_stored_time(mark.end),
                 task=self._task.write_in_words,
                 kept=since,
                 others=self._task.other_writes_in_words,
             )
             logger.warning(lost.with_code)
         is_there = since >= stream.first_sequence
-        there = message_from(js, stream.name, since, (">",), with_headers=False) if is_there else None
+        there = ask_message_from(js, stream.name, since, (">",), with_headers=False) if is_there else None
         stored = there.time if there is not None and there.sequence == since else None
         mark = replace(mark, end=Position(mark.end.created, since + 1, stored))
         if self.fence is not None:
-            self._note_anew(js, self.fence, mark)
+            self._rewrite_start_note(js, self.fence, mark)
         return stream, mark
 
-    def _note_anew(self, js: JetStream, fence: Fence, mark: StartMark) -> None:
+    def _rewrite_start_note(self, js: JetStream, fence: Fence, mark: StartMark) -> None:
         """Note a new beginning for a task that was begun before, unless the query has begun another micro-batch."""
         deadline = clock.monotonic() + CONFIRMATION
         batch = int(self._task.batch or 0)
@@ -264,7 +264,7 @@ def _has_changed_since(stream: StreamInfo, mark: StartMark) -> bool:
     """
     times = (stream.last_time, mark.end.time)
     is_same = stream.last_sequence == mark.end.last and (times[0] == times[1] or not all(times))
-    return stream.last_sequence > 0 and not is_same and not stored_none_since(mark.end, stream)
+    return stream.last_sequence > 0 and not is_same and not is_empty_and_unchanged(mark.end, stream)
 
 
 def _read_known_notes(
@@ -336,7 +336,7 @@ def _ask_if_nothing_between(js: JetStream, task: WriteTask, stream: StreamInfo, 
     if end.last == last:
         return (end.time or 0) == stream.last_time
     is_readable = stream.retention == LIMITS and 0 < last - end.last <= _MOST_SEARCHED
-    return is_readable and may_be_intact(js, end, stream)
+    return is_readable and ask_if_intact(js, end, stream)
 
 
 def _is_about(note: Note, stream: StreamInfo) -> bool:
@@ -361,17 +361,17 @@ def _raise_or_warn_bucket_older(
     )
 
 
-def _warn_if_end_lost(
+def _confirm_and_warn_end_lost(
     js: JetStream, task: WriteTask, batch: str | None, mark: StartMark, stream: StreamInfo
 ) -> StreamInfo:
     """Warn if a stream ends before the position where a micro-batch or this write began; return its state."""
     if mark.end.last > stream.last_sequence:
-        stream = wait_until_believed(js, stream, Trust.BEYOND_DOUBT)
+        stream = ask_again_if_doubted(js, stream, Trust.BEYOND_DOUBT)
     if mark.end.last > stream.last_sequence:
         lost = conditions.TARGET_LOST_END(
             stream=stream.name,
             last=mark.end.last,
-            stored=_stored_at(mark.end),
+            stored=_describe_stored_time(mark.end),
             task=task.write_in_words if batch is None else f"micro-batch {batch}",
             now=stream.last_sequence,
             others=task.other_writes_in_words,
@@ -380,5 +380,5 @@ def _warn_if_end_lost(
     return stream
 
 
-def _stored_at(end: Position) -> str:
+def _describe_stored_time(end: Position) -> str:
     return f" (stored at {format_time(end.time)})" if end.time else ""

@@ -32,7 +32,7 @@ class Router:
         A row without a subject has the number 0: the rules for a single row refuse it.
         """
         if self._subject is not None:
-            subjects = bytecolumns.repeated(self._subject, batch.num_rows).cast(pa.binary())
+            subjects = bytecolumns.repeat_text(self._subject, batch.num_rows).cast(pa.binary())
         else:
             subjects = batch.column("subject").cast(pa.binary())
         places = np.full(batch.num_rows, -1)

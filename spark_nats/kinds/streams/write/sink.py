@@ -149,7 +149,7 @@ def check_columns(schema: StructType, columns: Columns) -> None:
                 name, into = column.name, columns.into
                 raise SchemaError(COLUMN_OF_SOURCE(column=name, type=actual.upper(), expected=own.upper(), into=into))
         elif column.name not in columns.types:
-            hint = _advice(column.name, columns)
+            hint = _advise_on_column(column.name, columns)
             there = ", ".join(columns.types)
             raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=columns.where, hint=hint, columns=there))
         elif actual not in columns.types[column.name]:
@@ -161,7 +161,7 @@ def check_columns(schema: StructType, columns: Columns) -> None:
             raise SchemaError(COLUMN_MISSING(column=name, type=kind, columns=", ".join(names) or "none"))
 
 
-def _advice(name: str, columns: Columns) -> str:
+def _advise_on_column(name: str, columns: Columns) -> str:
     """Return what to do about an unknown column; names of columns are in lower case, while Spark ignores it in SQL."""
     if name.lower() in {*columns.types, *columns.own}:
         return f"rename it to '{name.lower()}'"

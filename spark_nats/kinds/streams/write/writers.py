@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.choosing import add_announced, announced_text
+from spark_nats.client.choosing import add_announced, encode_announced_servers
 from spark_nats.conditions.queries import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_if_due, retry_during_election
@@ -99,9 +99,9 @@ class _Writer:
         # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
         self._planned_at = clock.time_ns()
-        self._announced = announced_text(options.connection)
+        self._announced = encode_announced_servers(options.connection)
 
-    def _task(self, context: TaskContext | None, query: str, batch: str | None) -> WriteTask:
+    def _make_task(self, context: TaskContext | None, query: str, batch: str | None) -> WriteTask:
         """Return the task that runs here."""
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run, planned_at = job_group_of(context), self._planned_at
@@ -140,7 +140,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         context = TaskContext.get()
         if context and is_table_creation(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
-        return self._write(self._task(context, self._id, None), iterator)
+        return self._write(self._make_task(context, self._id, None), iterator)
 
     @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -162,7 +162,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        return self._write(self._task(context, query if query and batch else "", batch), iterator)
+        return self._write(self._make_task(context, query if query and batch else "", batch), iterator)
 
     @errors_for_spark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -187,11 +187,11 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
             return
 
         from spark_nats.client.pool import borrow
-        from spark_nats.client.retrying import retrying
+        from spark_nats.client.retrying import run_with_retries
         from spark_nats.kinds.streams.write.checks import check_partitions
 
         def check() -> None:
             with borrow(options.connection, waits=False) as connection:
                 check_partitions(connection, options, unsure[0], batch, len(messages))
 
-        retrying(check, options.retries, "committing a micro-batch", established=True)
+        run_with_retries(check, options.retries, "committing a micro-batch", established=True)

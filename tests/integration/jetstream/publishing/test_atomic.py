@@ -540,7 +540,7 @@ def test_a_batch_whose_leader_goes_before_its_end_is_sent_again(
 ) -> None:
     monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     awaited: list[int] = []
-    await_answer = batches.BatchPublisher._await
+    await_answer = batches.BatchPublisher._await_answer
 
     def then_another_leads(publisher: batches.BatchPublisher, *arguments: Any) -> Any:
         answered = await_answer(publisher, *arguments)
@@ -559,7 +559,7 @@ def test_a_batch_whose_leader_goes_before_its_end_is_sent_again(
             return ""
 
         make_stream(client, unique, num_replicas=3)
-        monkeypatch.setattr(batches.BatchPublisher, "_await", then_another_leads)
+        monkeypatch.setattr(batches.BatchPublisher, "_await_answer", then_another_leads)
         options = {"stream": unique, "deduplicate": "window", "requestTimeout": "1s"}
         run_atomic(cluster.urls, numbers_table(unique, 200), prepared=False, **options)
         assert awaited[-2:] == [0, 199]

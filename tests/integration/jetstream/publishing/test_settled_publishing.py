@@ -30,12 +30,12 @@ from spark_nats.conditions import Topic
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
-from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.flight import Rows
 from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from spark_nats.protocol.publish_acks import PublishAcks
 from tests.chaos.proxy import HARMS, Direction, Proxy
@@ -53,7 +53,7 @@ FORGOTTEN_SOON = 10_000_000_000
 def publishing(urls: str, stream: str, request_timeout: float = 2.0, **how: Any) -> Iterator[Publisher]:
     options = options_for(urls, request_timeout=request_timeout, connect_timeout=2.0)
     with leased(options, RETRIES, "publishing") as lease:
-        info: StreamInfo = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), stream))
+        info: StreamInfo = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), stream))
         yield publisher_for(lease.connection, info, lease=lease, **how)
 
 
@@ -121,7 +121,7 @@ def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_c
                 while not going_on.done():
                     give(publisher, "S", range(end, end + PART))
                     end += PART
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.stored == end
         assert stored(client, "S") == list(range(end))
 
@@ -132,11 +132,11 @@ def test_rows_without_ids_are_not_sent_again_and_the_error_counts_them(proxied: 
         client.create_stream("S", subjects=["S.>"])
         with pytest.raises(NatsConnectionError) as raised, publishing(proxy.url, "S") as publisher:
             give(publisher, "S", range(10), with_ids=False)
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             proxy.delay = 30.0  # so that no answer comes
             give(publisher, "S", range(10, 15), with_ids=False)
             proxy.cut()
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
         assert "of this task's rows 10 were stored and 5 were sent and not answered (they may be stored)" in str(
             raised.value
         )
@@ -149,11 +149,11 @@ def test_rows_without_ids_go_on_when_none_was_in_flight(server_factory: ServerFa
         client.create_stream("S", subjects=["S.>"])
     with publishing(server.url, "S") as publisher:
         give(publisher, "S", range(10), with_ids=False)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         server.kill()
         server.start()
         give(publisher, "S", range(10, 20), with_ids=False)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == 20
     with NatsPy(server.url) as client:
         assert stored(client, "S") == list(range(20))
@@ -168,7 +168,7 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
         client.publish_acked([("S.x", b"-1", {MSG_ID: "-1"})])
         with publishing(proxy.url, "S") as publisher:
             give(publisher, "S", range(1000))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             proxy.tear(Direction.TO_CLIENT)  # the answers
             give(publisher, "S", range(1000, 2000))
             # Not of all of them: under load fewer are under way at a time.
@@ -179,7 +179,7 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
             proxy.tear(None)
             proxy.cut()
             give(publisher, "S", range(2000, 3000))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.stored == 3000
         assert [i for i in stored(client, "S") if i >= 0] == list(range(3000))
 
@@ -197,7 +197,7 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
         js = JetStream(connection)
         account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
-        info = stream_info(js, "S")
+        info = ask_stream_info(js, "S")
         recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, None, account, memory_of(js, info))
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
@@ -218,7 +218,7 @@ def test_rows_that_have_waited_to_be_sent_again_for_longer_than_the_window_are_l
             wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
             publisher._ledger.given = 10
             publisher._ledger.queue.append(rows_of(range(10), since=clock.monotonic() - 60, again=True))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.stored == 10
         assert sorted(i for i in stored(client, "S") if i >= 0) == list(range(10))
 
@@ -242,10 +242,10 @@ def test_a_stream_whose_server_is_away_is_waited_for(
     home, others = away_from(cluster, unique)
     with publishing(others, unique, request_timeout=0.3, ack_timeout=120.0) as publisher:
         give(publisher, unique, range(PART), with_ids=False)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         home.kill()
         with ThreadPoolExecutor(1) as pool:
-            rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.wait_for_rows()))
+            rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.wait_for_sent_rows()))
             unheard = ("does not accept rows at the moment", "it is unknown which of")
             wait_until(lambda: any(words in caplog.text for words in unheard))
             assert not rest.done()
@@ -272,7 +272,7 @@ def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
         ):
             home.kill()
             give(publisher, unique, range(PART))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
     finally:
         home.start()
 
@@ -284,7 +284,7 @@ def test_a_stream_that_is_deleted_meanwhile_is_told_at_once(server_factory: Serv
         with publishing(server.url, "S") as publisher:
             client.delete_stream("S")
             give(publisher, "S", range(10))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
 
 
 def has_leader(client: NatsPy, stream: str) -> bool:
@@ -325,7 +325,7 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
                 while not going_on.done():
                     give(publisher, unique, range(end, end + PART))
                     end += PART
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             publisher.check_nothing_lost()
         assert Counter(stored(client, unique)) == Counter(range(end))
 
@@ -342,7 +342,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
             leader.kill()
             try:
                 give(publisher, unique, range(20 * PART, 40 * PART))
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
                 publisher.check_nothing_lost()
                 assert Counter(stored(client, unique)) == Counter(range(40 * PART))
             finally:
@@ -357,7 +357,7 @@ def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, uni
         with leased(options_for(cluster.urls), RETRIES, "publishing") as lease:
             publisher = publisher_for(lease.connection, unique, lease=lease)
             give(publisher, unique, range(PART), with_ids=False)
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             before = lease.connection
             server = next(each for each in cluster.servers if each.url == str(before.server))
             assert server.pid
@@ -372,7 +372,7 @@ def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, uni
                     return lease.connection is not before
 
                 wait_until(has_moved)
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
                 assert lease.connection.server != before.server
             finally:
                 server.kill()
@@ -389,14 +389,14 @@ def test_a_disk_that_is_full_is_told(server_factory: ServerFactory, tmp_path: Pa
     try:
         server = server_factory("jetstream { max_file_store: 1GB }", store_dir=small / "store")
         with connect(options_for(server.url)) as connection:
-            create_stream(JetStream(connection), {"name": "S", "subjects": ["S.>"]})
+            create_stream_if_missing(JetStream(connection), {"name": "S", "subjects": ["S.>"]})
         count = 0
         with pytest.raises(NatsError) as raised, publishing(server.url, "S", ack_timeout=1.0) as publisher:
             for i in range(100):
                 subjects = pa.array([f"S.{i}"] * 100)
                 publisher.publish(subjects, pa.array([b"x" * 10_000] * 100))
                 count += 100
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
         assert count < 10_000, "all rows were sent"
         assert "though it is there: maybe it cannot store, as when a disk is full" in str(raised.value)
         server.stop()
@@ -421,7 +421,7 @@ def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_
                 while not going_on.done():
                     give(publisher, "C", range(end, end + PART))
                     end += PART
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.confirmed == end
         wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end)
 
@@ -434,4 +434,4 @@ def test_a_refused_row_is_not_sent_again(server_factory: ServerFactory) -> None:
     with pytest.raises(NatsError, match="refused: Permissions Violation"), leased(options, RETRIES, "x") as lease:
         publisher = CorePublisher(lease)
         publisher.publish(pa.array(["no"]), pa.array([b""]))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()

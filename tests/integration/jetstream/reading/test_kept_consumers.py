@@ -11,7 +11,7 @@ import pytest
 
 from spark_nats.client import Connection, borrow, connect
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import retrying
+from spark_nats.client.retrying import run_with_retries
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.api import RefusalMemory
 from spark_nats.jetstream.consuming import consumers
@@ -439,7 +439,9 @@ def test_servers_restart_while_consumers_are_kept_and_every_range_is_whole(
         js = JetStream(connection)
         for start in range(1, 300, 50):
             # An election may take longer than one connection is waited for; a task goes on then as here.
-            found = retrying(partial(read, js, unique, start, start + 50), patient, "the test", established=True)
+            found = run_with_retries(
+                partial(read, js, unique, start, start + 50), patient, "the test", established=True
+            )
             assert found == numbers(start, start + 50)
         cluster.restart(server)
     assert connection is not None

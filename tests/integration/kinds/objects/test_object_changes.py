@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, Str
 
 from spark_nats.errors import DataLossError, OptionError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.kinds.objects.store import StoredObject, read_with_content, request_existing_objects
+from spark_nats.kinds.objects.store import StoredObject, read_object_with_content, request_existing_objects
 from tests.integration.kinds.objects.test_objects import chunk_sequences, describe, link, make, put, subject_of
 from tests.integration.support import Query, finish, nats, read, run_nats, stream_reader
 from tests.nats_py import NatsPy, wait_until
@@ -162,7 +162,7 @@ def test_a_link_that_is_replaced_while_its_content_is_read_has_none(
         else:
             link(nats_py, unique, "l", unique, "b")
 
-    assert read_with_content(js, found, replace_both, pytest.fail, this_version=True) == (found, None)
+    assert read_object_with_content(js, found, replace_both, pytest.fail, this_version=True) == (found, None)
     assert read == {"a link to another object": ["a", "b"], "an object": ["a", "l"], "deleted": ["a"]}[what]
 
 

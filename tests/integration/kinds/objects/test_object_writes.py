@@ -219,7 +219,11 @@ def test_a_deletion_that_is_tried_again_purges_the_chunks_too(
     def torn(putting: Putting, js: JetStream, nuid: str) -> None:
         raise NatsConnectionError("lost before the purge")
 
-    with monkeypatch.context() as lost, pytest.raises(NatsConnectionError), borrow(connection_options) as connection:
+    with (
+        monkeypatch.context() as lost,
+        pytest.raises(NatsConnectionError),
+        borrow(connection_options) as connection,
+    ):
         lost.setattr(Putting, "_purge_chunks", torn)
         deletion.put(JetStream(connection))
     assert len(chunk_subjects(nats_py, unique)) == 1

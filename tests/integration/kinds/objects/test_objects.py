@@ -35,7 +35,7 @@ from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.judging import raise_data_loss
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.kinds.objects import OBJECT_SCHEMA
-from spark_nats.kinds.objects.store import StoredObject, read_with_content, request_existing_objects
+from spark_nats.kinds.objects.store import StoredObject, read_object_with_content, request_existing_objects
 from tests.integration.support import batch_reader, error_of, nats, read, source
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -348,13 +348,13 @@ def test_an_object_that_is_replaced_just_before_its_content_is_read_is_read_agai
     with borrow(source(nats_server, objectStore=unique)._settings.connection) as connection:
         js = JetStream(connection)
         (found,) = request_existing_objects(js, unique, [subject_of(unique, "a")])
-        read_again = read_with_content(js, found, replace, raise_data_loss)
+        read_again = read_object_with_content(js, found, replace, raise_data_loss)
         assert read_again is not None
         assert read_again[1] == b"3" * 4000
         assert read_again[0].info.size == 4000
         with pytest.raises(NatsError, match="object 'a' .* was replaced 10 times while it was read"):
-            read_with_content(js, found, lambda _: left.append(7) or replace(found), raise_data_loss)  # type: ignore[func-returns-value]
-        assert read_with_content(js, found, lambda _: nats_py.run(store.delete("a")), raise_data_loss) is None
+            read_object_with_content(js, found, lambda _: left.append(7) or replace(found), raise_data_loss)  # type: ignore[func-returns-value]
+        assert read_object_with_content(js, found, lambda _: nats_py.run(store.delete("a")), raise_data_loss) is None
 
 
 def test_an_object_that_is_deleted_after_the_plan_is_left_out(

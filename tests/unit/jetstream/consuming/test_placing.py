@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_nats.jetstream.consuming.placing import MAX_AGAIN, SAVED, is_made_again, servers_at_hand
+from spark_nats.jetstream.consuming.placing import MAX_AGAIN, SAVED, needs_another_consumer, peers_in_connected_cluster
 from spark_nats.jetstream.streams import StreamInfo, parse_stream, peers_in
 from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.control import ServerInfo
@@ -32,7 +32,7 @@ STREAM = stream()
 
 def again(stream: StreamInfo = STREAM, here: ServerInfo = HERE, made: ConsumerInfo = MADE, **more: float) -> bool:
     given = {"again": 0, "seconds": 0.001, "left": 1e6, **more}
-    return is_made_again(made, stream, here, int(given["again"]), given["seconds"], given["left"])
+    return needs_another_consumer(made, stream, here, int(given["again"]), given["seconds"], given["left"])
 
 
 def test_a_consumer_that_lives_elsewhere_is_made_again() -> None:
@@ -72,8 +72,8 @@ def test_it_is_kept_where_no_other_place_is_at_hand(more: dict[str, Any]) -> Non
 
 
 def test_the_servers_at_hand_are_those_of_the_stream_that_are_up_to_date_its_leader_first() -> None:
-    assert servers_at_hand(STREAM, HERE) == ("n0", "n1", "n2")
+    assert peers_in_connected_cluster(STREAM, HERE) == ("n0", "n1", "n2")
     lagging = [REPLICAS[0], {**REPLICAS[1], "current": False}]
-    assert servers_at_hand(stream(replicas=lagging), HERE) == ("n0", "n1")
-    assert servers_at_hand(STREAM, replace(HERE, domain="leaf")) == ()
+    assert peers_in_connected_cluster(stream(replicas=lagging), HERE) == ("n0", "n1")
+    assert peers_in_connected_cluster(STREAM, replace(HERE, domain="leaf")) == ()
     assert peers_in({}) == ()

@@ -15,7 +15,7 @@ from spark_nats.jetstream.api import JetStreamLease
 from spark_nats.jetstream.publishing import batches
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.reading.stored import StoredIds
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, MSG_ID, encode_block
@@ -59,7 +59,7 @@ def publishing(
         scripted_server(answering(answer)) as url,
         leased(options_for(url), retries_for(timeout=0.0), "the test") as lease,
     ):
-        initial = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
+        initial = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), "S"))
         yield BatchPublisher(JetStreamLease(lease, api_prefix), initial, ack_timeout, exact=exact)
 
 

@@ -21,7 +21,7 @@ from spark_nats.jetstream.publishing.decide import (
     ResendReason,
     SetAside,
     Wait,
-    decide,
+    decide_step,
 )
 from spark_nats.jetstream.publishing.flight import FlightState, RefusedMessage
 from spark_nats.jetstream.streams import StreamInfo
@@ -183,7 +183,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_done_next(case: str) -> None:
     known, expected = CASES[case]
-    found = decide(known)
+    found = decide_step(known)
     if isinstance(found, Fail | SetAside):
         found = found._replace(refused=tuple(found.refused))
     assert found == expected
@@ -194,4 +194,4 @@ def test_a_wait_ends() -> None:
     for state in FlightState:
         for can_repeat in (True, False):
             late = outcome(state, in_flight=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
-            assert not isinstance(decide(late), Wait)
+            assert not isinstance(decide_step(late), Wait)

@@ -25,7 +25,7 @@ from spark_nats.jetstream.publishing import decide, flight, recovery
 from spark_nats.jetstream.publishing.flight import Rows, are_replaced
 from spark_nats.jetstream.publishing.recovery import Overtaken, with_other_ids
 from spark_nats.jetstream.reading.stored import StoredIds
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.headers import MSG_ID, first_header_values, parse_block, wrap_lines
 from tests.connections import options_for, publisher_for
@@ -160,7 +160,7 @@ def publishing(stream: LastValues, is_bucket: bool, id_prefix: str | None = None
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "read_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), AT_ONCE, "the test") as lease:
-            began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
+            began = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), "S"))
             resolve = (lambda _js, _conflict: None) if is_bucket else None
             settling = {"lease": lease, "resolve": resolve, "id_prefix": id_prefix}
             yield publisher_for(lease.connection, began, None, 60.0, **settling)
@@ -170,7 +170,7 @@ def give(publisher: Publisher, subjects: list[int]) -> None:
     payloads = pa.array([f"{PREFIX}{i}" for i in range(len(subjects))])
     headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
     publisher.publish(pa.array([f"S.{each}" for each in subjects]), payloads, headers, None, payloads)
-    publisher.wait_for_rows()
+    publisher.wait_for_sent_rows()
 
 
 def ends_in_doubt(publisher: Publisher, subjects: list[int]) -> bool:

@@ -26,7 +26,7 @@ from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, flight, recovery
 from spark_nats.jetstream.reading.stored import StoredIds
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.documents import format_time, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
@@ -214,7 +214,7 @@ def publishing(
         patch.setattr(flight, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "read_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
-            began = lease.ask_with_retries(lambda connection: stream_info(JetStream(connection), "S"))
+            began = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), "S"))
             yield publisher_for(lease.connection, began, max_in_flight, ack_timeout, lease=lease, **settling)
 
 
@@ -223,7 +223,7 @@ def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0)
         payloads = pa.array([str(i) for i in range(start, min(start + 500, first + rows))])
         headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * len(payloads)), payloads, *((headers, None, payloads) if with_ids else ()))
-    publisher.wait_for_rows()
+    publisher.wait_for_sent_rows()
 
 
 @settings(max_examples=8)
@@ -275,7 +275,7 @@ def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_droppe
     headers = wrap_lines(pa.array([""] * len(rows)), [(MSG_ID, rows)])
     with publishing(stream) as publisher:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows, headers, None, rows)  # all are under way at once
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == len(rows)
     assert Counter(stream.stored) == Counter(rows.to_pylist())
 
@@ -296,7 +296,7 @@ def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> Non
         payloads = pa.array([str(i // 2) for i in range(rows)])
         headers = wrap_lines(pa.array([""] * rows), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * rows), payloads, headers, None, payloads)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == rows
     assert sorted(map(int, stream.stored)) == list(range((rows + 1) // 2))
 
@@ -348,7 +348,7 @@ def test_rows_without_ids_that_are_refused_for_now_are_stored_once() -> None:
     rows = pa.array([str(i) for i in range(3000)])
     with publishing(stream) as publisher:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == 3000
     assert Counter(stream.stored) == Counter(rows.to_pylist())
 

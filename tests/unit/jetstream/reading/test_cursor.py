@@ -140,7 +140,7 @@ def test_what_waits_keeps_its_place_when_what_lies_behind_it_is_skipped() -> Non
 def test_a_range_is_not_cut_off_before_what_has_arrived() -> None:
     cursor, _ = arrive(Cursor.of(1, 10), [1, 2, 3])
     assert [cursor.cut(end).end for end in (2, 4, 7, 12)] == [4, 4, 7, 10]
-    assert cursor.give_up().complete
+    assert cursor.with_none_left().complete
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), max_size=12))

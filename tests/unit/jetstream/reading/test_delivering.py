@@ -90,7 +90,7 @@ class Rules:
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
         return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
-    def still_wanted(self, delivered: Delivered) -> Delivered:
+    def take_still_wanted(self, delivered: Delivered) -> Delivered:
         return delivered
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:

@@ -14,7 +14,7 @@ from spark_nats.client import connect
 from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Move, Reading, decide
+from spark_nats.jetstream.reading.delivering import Move, Reading, decide_move
 from tests.connections import options_for, patience
 from tests.scripted_server import scripted_server
 from tests.unit.jetstream.reading.test_reading import A, Stream
@@ -81,7 +81,7 @@ def test_a_range_is_asked_twice_for_each_chunk(
         chunks = list(loop.read(JetStream(connection), counted))
     # What is no message, such as the end of a request, may arrive between chunks.
     calls = [name for name, given in counted.calls if name != "interpret_arrived" or given[-1].chunk is not None]
-    assert calls == ["open", *["interpret_arrived", "still_wanted"] * len(chunks), "finish_or_resume"]
+    assert calls == ["open", *["interpret_arrived", "take_still_wanted"] * len(chunks), "finish_or_resume"]
     assert reader.cursor.complete
 
 
@@ -128,4 +128,4 @@ UNJUDGED = NEW.skip(9)
 )
 def test_what_is_done_next(cursor: Cursor, then: Move, how: str, move: Move) -> None:
     flags = {name: name in how.split() for name in ("in_flight", "held", "lame_duck", "throttled")}
-    assert decide(cursor, then, **flags) is move
+    assert decide_move(cursor, then, **flags) is move

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from spark_nats.kinds.buckets.as_of import held_at, may_have_lost
+from spark_nats.kinds.buckets.as_of import are_held_at, may_key_have_lost_entry
 from spark_nats.kinds.buckets.key_columns import may_remove_earlier_entries
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.headers import is_within_batch
@@ -47,7 +47,7 @@ def chosen(entries: list[Entry], revision: int) -> dict[str, Entry]:
     subjects = pa.chunked_array(
         [pa.array([each.key.encode()], pa.binary()) for each in entries], pa.binary()
     )  # as many chunks as there can be
-    mask = held_at(revision, subjects, np.array([each.revision for each in entries], np.int64))
+    mask = are_held_at(revision, subjects, np.array([each.revision for each in entries], np.int64))
     found = [each for each, yes in zip(entries, mask, strict=True) if yes]
     assert len({each.key for each in found}) == len(found)
     return {each.key: each for each in found}
@@ -64,7 +64,7 @@ def test_what_is_not_in_doubt_is_right(keys: list[tuple[str, bool]], history: in
     found = chosen(left, revision)
     for key in {each.key for each in entries}:
         mine = [each for each in left if each.key == key]
-        lost = mine[0].revision > revision and may_have_lost(len(mine), mine[0].purges, history)
+        lost = mine[0].revision > revision and may_key_have_lost_entry(len(mine), mine[0].purges, history)
         event("in doubt" if lost else "known")
         if not lost:
             assert found.get(key) == then.get(key)
@@ -81,7 +81,7 @@ def test_a_key_is_in_doubt_only_if_it_may_have_held_something(
     revision = data.draw(st.integers(1, max(1, len(entries))))
     for key in {each.key for each in entries}:
         mine = [each for each in kept(entries, history) if each.key == key]
-        if mine[0].revision > revision and may_have_lost(len(mine), mine[0].purges, history):
+        if mine[0].revision > revision and may_key_have_lost_entry(len(mine), mine[0].purges, history):
             assert kept([Entry(revision, key, False), *mine], history) == mine
 
 

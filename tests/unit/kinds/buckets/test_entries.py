@@ -41,4 +41,4 @@ NEWER = Phase(Scope.NEWER, ALL, 50, 50, (), 500)
     ],
 )
 def test_what_is_read_next(phase: Phase, missing: list[str], then: Phase) -> None:
-    assert phase.followed_by(missing, ALL, 70) == then
+    assert phase.decide_next_phase(missing, ALL, 70) == then

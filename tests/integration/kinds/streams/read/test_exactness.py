@@ -22,10 +22,10 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.consumers import create_making_room
+from spark_nats.jetstream.consuming.consumers import create_or_make_room
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.streams.read import idling
 from spark_nats.protocol.consumers import ConsumerInfo
 from tests.connections import options_for, patience, publisher_for, retries_for
@@ -72,7 +72,7 @@ def test_small_partitions_are_read_without_consumers(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a consumer was made")
 
-    monkeypatch.setattr(consumers, "create_making_room", refuse)
+    monkeypatch.setattr(consumers, "create_or_make_room", refuse)
     monkeypatch.setattr(delivering, "PATIENCE", 30.0)  # a slow answer would be a reason for one
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
@@ -201,7 +201,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             publisher = publisher_for(connection, unique, 256, 60.0)
             while not ended.wait(0.02):
                 publisher.publish(pa.array([f"{unique}.x"] * 500), pa.array([b"x" * 100] * 500))
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
 
     restarts: list[bool] = []
 
@@ -216,7 +216,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
 
             def last() -> int:
                 return lease.ask_with_retries(
-                    lambda connection: stream_info(JetStream(connection), unique)
+                    lambda connection: ask_stream_info(JetStream(connection), unique)
                 ).last_sequence
 
             def read(start: int, end: int) -> int:
@@ -397,7 +397,7 @@ def publishing_fast(server: Server, stream: str) -> Iterator[list[int]]:
 
         def publish() -> None:
             publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             count[0] += 500
 
         with repeating(publish, pause=0.0):
@@ -413,11 +413,11 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     nats_py.store_empty(unique, 2000)
 
     def made_in_time(*arguments: Any) -> ConsumerInfo:
-        made = create_making_room(*arguments)
+        made = create_or_make_room(*arguments)
         nats_py.store_empty(unique, 500)
         return made
 
-    monkeypatch.setattr(consumers, "create_making_room", made_in_time)
+    monkeypatch.setattr(consumers, "create_or_make_room", made_in_time)
     reader = batch_reader(nats_server, stream=unique, **starting)
     (partition,) = reader.partitions()
     nats_py.store_empty(unique, 500)

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import LagSample, StreamSample, lag_of_samples
+from spark_nats.lag import LagSample, StreamSample, compute_or_ask_lag
 from tests import needs
 from tests.integration.support import (
     PAYLOAD,
@@ -90,9 +90,9 @@ class Renamed:
         return Query(stream_reader(self.server, PAYLOAD, **options), checkpoint)
 
     def lag(self, offset: dict[str, Any]) -> Any:
-        settings = parse({"servers": self.server.url})
+        settings = parse_options({"servers": self.server.url})
         looks = [LagSample(0.0, 1.0, {(0, "S"): StreamSample(1, from_json(offset)["S"].end)})]
-        return lag_of_samples("query", 0, looks, settings).streams[0]
+        return compute_or_ask_lag("query", 0, looks, settings).streams[0]
 
 
 @pytest.fixture(params=WAYS)

@@ -235,7 +235,10 @@ def test_a_watch_that_is_silent_is_not_relied_on(
             proxy.silent = Direction.TO_CLIENT
             client.store_empty(unique, 1)
             wait_until(
-                lambda: query.reader._query.idling.wait_and_tell_if_idle(query.reader._offset(query.offset)) is False
+                lambda: (
+                    query.reader._query.idling.wait_and_tell_if_idle(query.reader._parse_offset_once(query.offset))
+                    is False
+                )
             )
             proxy.silent = None
             assert sequences(query, 1) == [1]
@@ -256,7 +259,9 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         proxy.lost = b"$JS.ACK."
         client.store_empty(unique, 1, "a")
         wait_until(
-            lambda: query.reader._query.idling.wait_and_tell_if_idle(query.reader._offset(query.offset)) is False
+            lambda: (
+                query.reader._query.idling.wait_and_tell_if_idle(query.reader._parse_offset_once(query.offset)) is False
+            )
         )
         proxy.lost = None
         assert sequences(query, 1) == [52]

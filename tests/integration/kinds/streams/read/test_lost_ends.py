@@ -22,9 +22,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import views
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.kinds.queries import parse
+from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.read.positions import from_json
-from spark_nats.lag import LagSample, StreamSample, lag_of_samples
+from spark_nats.lag import LagSample, StreamSample, compute_or_ask_lag
 from tests.integration.support import (
     PAYLOAD,
     Query,
@@ -278,12 +278,12 @@ def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(
     restored.publish(*numbered(LOST - BEFORE, "lost"))
     query = started(restored)
     query.micro_batch()
-    settings = parse({"servers": restored.server.url})
+    settings = parse_options({"servers": restored.server.url})
     looks = [LagSample(0.0, 1.0, {(0, "S"): StreamSample(1, from_json(query.offset)["S"].end)})]
-    assert [lag.problem for lag in lag_of_samples("query", 0, looks, settings).streams] == [""]
+    assert [lag.problem for lag in compute_or_ask_lag("query", 0, looks, settings).streams] == [""]
     restored.put_back()
     restored.publish(*numbered(LOST, "new"))
-    (lag,) = lag_of_samples("query", 0, looks, settings).streams
+    (lag,) = compute_or_ask_lag("query", 0, looks, settings).streams
     problem = f"the stream has lost its end, and what it has from sequence {BEFORE + 1} on is other messages"
     assert lag.problem == problem
 

@@ -12,7 +12,7 @@ from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Limits
 from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.planning import ranges_between
-from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.positions import entry_beginning_at, from_json, to_json
 from spark_nats.kinds.streams.read.query import advance_and_release
 
 
@@ -29,10 +29,10 @@ class Query:
         return Look(self._js, self._options, self._memory)
 
     def starting(self):
-        return {name: beginning_at(place) for name, place in bounds.prepare_and_find_start(self._look()).items()}
+        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_find_start(self._look()).items()}
 
     def now(self):
-        return {name: beginning_at(place) for name, place in bounds.prepare_and_find_ends(self._look()).items()}
+        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_find_ends(self._look()).items()}
 
     def latest(self, start, limit=None):
         return advance_and_release(self._look(), start, Limits(max_offsets=limit)).end
@@ -66,7 +66,7 @@ def store_on(nats_py, unique, *tokens):
 
 def at(position, sequence):
     """The same position, at another sequence."""
-    return {name: beginning_at(each.end._replace(next=sequence)) for name, each in position.items()}
+    return {name: entry_beginning_at(each.end._replace(next=sequence)) for name, each in position.items()}
 
 
 def following(position):

@@ -857,7 +857,7 @@ def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
             publisher = publisher_for(connection, unique, 256, 60.0)
             while not ended.wait(0.005):
                 publisher.publish(pa.array([f"{unique}.{i % 2}" for i in range(500)]), pa.array([b"x" * 100] * 500))
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
 
     def last() -> int:
         return int(client.stream_info(unique)["state"]["last_seq"])

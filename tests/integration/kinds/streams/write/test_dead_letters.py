@@ -377,7 +377,7 @@ def test_a_bad_row_is_stored_once_that_an_earlier_attempt_has_stored_since_this_
 
     def late() -> Iterator[pa.RecordBatch]:
         with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
-            earlier.setattr(notes, "write_note", lambda *_: 1 << 60)
+            earlier.setattr(notes, "write_note_or_pause", lambda *_: 1 << 60)
             write_partition(options, task, iter(rows.to_batches()))
         forget(nats_py, unique)
         yield from rows.to_batches()

@@ -97,7 +97,7 @@ import time
 from pyspark import TaskContext
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.options import connection_options
 
 url, stream, folder = arguments
@@ -106,7 +106,7 @@ spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
 
 def stored():
     with connect(connection_options(servers=url)) as connection:
-        return stream_info(JetStream(connection), stream).messages
+        return ask_stream_info(JetStream(connection), stream).messages
 
 def in_another_order(batches):
     batches = list(batches)

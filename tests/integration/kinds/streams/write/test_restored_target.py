@@ -114,10 +114,10 @@ def losing(restorable: Restorable, with_ids: bool = True) -> Iterator[Any]:
     """A publisher of which 4,550 rows are acknowledged, of which the server's copy has 500."""
     with publishing(restorable.server.url, "T") as publisher:
         give(publisher, "T", range(500), with_ids)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         restorable.snapshot()
         give(publisher, "T", range(500, 4550), with_ids)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         assert publisher.stored == restorable.last("T") == 4550
         yield publisher
 
@@ -129,7 +129,7 @@ def test_a_task_fails_whose_acknowledged_rows_are_lost_and_counts_them(restorabl
         restorable.restore()
         restorable.publish("T", others)
         give(publisher, "T", range(4550, 6000))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     now = "ends at 500" if not others else "has other messages from sequence 501 on"
     assert str(raised.value).startswith(
         "stream 'T' has lost 4050 rows that it had acknowledged to this task: it ended at sequence 4550, and now "
@@ -144,7 +144,7 @@ def test_rows_without_ids_that_are_lost_are_an_error_too(restorable: Restorable,
         restorable.restore()
         restorable.publish("T", others)
         give(publisher, "T", range(4550, 6000), with_ids=False)
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
     assert "has lost 4050 rows" in str(raised.value)
     assert "they have no message ids" in str(raised.value)
     assert raised.value.topics == (Topic.MESSAGE_IDS,)
@@ -168,7 +168,7 @@ def test_messages_that_go_as_streams_have_it_are_no_loss(
         with publishing(server.url, "T") as publisher:
             for start in range(0, 2000, 1000):
                 give(publisher, "T", range(start, start + 1000))
-                publisher.wait_for_rows()
+                publisher.wait_for_sent_rows()
                 if "max_age" in config:
                     wait_until(lambda: not client.held("T"), timeout=60)
                 server.kill()
@@ -192,10 +192,10 @@ def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
     with contextlib.ExitStack() as stack:
         publisher = stack.enter_context(publishing(url, "T"))
         give(publisher, "T", range(500))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         copy_store(server, store, tmp_path / "copy")
         give(publisher, "T", range(500, 1000))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         if lost:
             stack.enter_context(pytest.raises(PublishError, match="has lost 500 rows .* and now ends at 500"))
             put_back(server, store, tmp_path / "copy")
@@ -203,7 +203,7 @@ def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
             server.kill()
             server.start()
         give(publisher, "T", range(1000, 1500))
-        publisher.wait_for_rows()
+        publisher.wait_for_sent_rows()
         publisher.check_nothing_lost()
         assert publisher.stored == 1500
 
@@ -248,13 +248,13 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
         older, other = cluster.servers[:2], cluster.servers[2]
         with pytest.raises(PublishError) as raised, publishing(cluster.urls, "T") as publisher:
             give(publisher, "T", range(500))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             wait_until(lambda: is_whole(client, "T"))
             for i, server in enumerate(older):
                 copy_store(server, tmp_path / f"store{i}", tmp_path / f"copy{i}")
                 wait_until(lambda: is_whole(client, "T"))
             give(publisher, "T", range(500, 4550))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             assert publisher.stored == 4550
             for server in cluster.servers:
                 server.kill()
@@ -266,7 +266,7 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
             wait_until(lambda: has_leader(client, "T"))
             other.start()
             give(publisher, "T", range(4550, 6000))
-            publisher.wait_for_rows()
+            publisher.wait_for_sent_rows()
             publisher.check_nothing_lost()
         assert "stream 'T' has lost 4050 rows that it had acknowledged to this task: it ended at" in str(raised.value)
 

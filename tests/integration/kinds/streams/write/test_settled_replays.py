@@ -18,7 +18,7 @@ import pytest
 
 from spark_nats import clock
 from spark_nats.client import connect
-from spark_nats.client.retrying import retrying
+from spark_nats.client.retrying import run_with_retries
 from spark_nats.errors import (
     DataLossError,
     JetStreamError,
@@ -32,8 +32,12 @@ from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes, replay
-from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare_write_and_mark_start
-from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
+from spark_nats.kinds.streams.write.checks import (
+    _put_probe_with_retries,
+    check_partitions,
+    prepare_write_and_mark_start,
+)
+from spark_nats.kinds.streams.write.notes import Note, read_note, write_note_or_pause
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
@@ -252,7 +256,7 @@ def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
         monkeypatch.setattr(place, step, usual)
         found = usual(*arguments) if step == "read_ids" else None
         with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
-            earlier.setattr(notes, "write_note", lambda *_: 1 << 60)
+            earlier.setattr(notes, "write_note_or_pause", lambda *_: 1 << 60)
             write_partition(options, TASK, payload_batches(ROWS))
         forget(nats_py, unique)
         return found or usual(*arguments)
@@ -426,7 +430,7 @@ def test_rows_of_an_earlier_attempt_are_found_though_the_stream_has_forgotten_th
 
     def late() -> Iterator[pa.RecordBatch]:
         with pytest.MonkeyPatch.context() as earlier:  # which has noted before that it begins
-            earlier.setattr(notes, "write_note", lambda *_: 1 << 60)
+            earlier.setattr(notes, "write_note_or_pause", lambda *_: 1 << 60)
             write_partition(options, task, payload_batches(ROWS))
         forget(nats_py, unique)
         yield from payload_batches(ROWS)
@@ -681,8 +685,8 @@ def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Ser
         entry, note = read_note(js, options, task.note_key)
         assert note is None
         later = clock.monotonic() + 60
-        assert write_note(js, options, task, mark, entry.revision, later)
-        assert not write_note(js, options, task, replace(mark, end=Position("now", 10)), entry.revision, later)
+        assert write_note_or_pause(js, options, task, mark, entry.revision, later)
+        assert not write_note_or_pause(js, options, task, replace(mark, end=Position("now", 10)), entry.revision, later)
         assert read_note(js, options, task.note_key)[1] == Note(7, replace(mark, time=ANY), "", 0)
 
 
@@ -692,7 +696,7 @@ def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster
     for i, server in enumerate(cluster.servers * 4):
         options = write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}")
         # As the driver does it: a server that does not answer is asked again, one that knows no bucket is not.
-        retrying(
+        run_with_retries(
             partial(prepare_write_and_mark_start, options, streaming=True),
             options.retries,
             "the test",
@@ -715,7 +719,7 @@ def test_a_server_that_does_not_know_the_new_bucket_yet_is_asked_again_in_a_clus
     with scripted_server(server) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
         with nullcontext() if in_cluster else pytest.raises(JetStreamUnavailableError, match="STATE"):
-            _put_probe(js, Bucket(js, "STATE"))
+            _put_probe_with_retries(js, Bucket(js, "STATE"))
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])

@@ -42,7 +42,7 @@ from spark_nats.kinds.streams.read.advance import (
     decide_advance,
 )
 from spark_nats.kinds.streams.read.planning import ranges_between
-from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.positions import OffsetEntry, QueryOffset, entry_beginning_at, from_json, to_json
 
 SECOND = 10**9
 SIZE = 10  # bytes of each message
@@ -181,7 +181,7 @@ def held(*sequences: int, last: int | None = None, created: str = "C1", **subjec
 
 def read_to(sequence: int, created: str = "C1", time: int | None = -1, earliest: bool = False) -> OffsetEntry:
     """Where a query is that has read up to a sequence."""
-    return beginning_at(Position(created, sequence + 1, sequence * SECOND if time == -1 else time, earliest))
+    return entry_beginning_at(Position(created, sequence + 1, sequence * SECOND if time == -1 else time, earliest))
 
 
 STAYS = "it stays"
@@ -421,7 +421,7 @@ class Story:
         self.publish("A", 1)
         self.publish("B", 2)
         ends = {name: end_of(stream.info) for name, stream in self.world.items()}
-        self.query = Query(self.world, options, {name: beginning_at(place) for name, place in ends.items()})
+        self.query = Query(self.world, options, {name: entry_beginning_at(place) for name, place in ends.items()})
         self.begun = self.count
         self.removed: list[tuple[str, str, int, Message]] = []
         self.away: dict[tuple[str, str, int], Message] = {}

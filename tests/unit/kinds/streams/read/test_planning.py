@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.ranges import ReadMethod
-from spark_nats.kinds.streams.read.advance import share
+from spark_nats.kinds.streams.read.advance import share_limit_by_backlog
 from spark_nats.kinds.streams.read.planning import (
     MAX_PACKED,
     MAX_SMALL,
     RANGE_COST,
     SeveralRanges,
     StreamRange,
-    cut,
-    in_turns,
-    packed,
-    with_gets_for_small,
+    alternate_streams,
+    cut_into_partitions,
+    mark_small_for_gets,
+    pack_into_partitions,
 )
 
 
@@ -33,20 +33,20 @@ def sizes(partitions):
 
 
 def test_a_small_stream_is_one_partition():
-    assert cut(ranges(10), 1, 500) == ranges(10)
+    assert cut_into_partitions(ranges(10), 1, 500) == ranges(10)
 
 
 def test_no_partition_is_larger_than_the_limit():
-    assert sizes(cut(ranges(1001), 1, 500)) == [333, 334, 334]
+    assert sizes(cut_into_partitions(ranges(1001), 1, 500)) == [333, 334, 334]
 
 
 def test_there_are_at_least_as_many_partitions_as_asked_for():
-    assert len(cut(ranges(10), 7, 500)) == 7
-    assert len(cut(ranges(100, 1), 7, 500)) == 7
+    assert len(cut_into_partitions(ranges(10), 7, 500)) == 7
+    assert len(cut_into_partitions(ranges(100, 1), 7, 500)) == 7
 
 
 def test_there_are_never_more_partitions_than_sequences():
-    assert sizes(cut(ranges(3), 7, 500)) == [1, 1, 1]
+    assert sizes(cut_into_partitions(ranges(3), 7, 500)) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_there_are_never_more_partitions_than_sequences():
     ],
 )
 def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
-    (found,) = with_gets_for_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    (found,) = mark_small_for_gets(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
     assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
@@ -70,13 +70,13 @@ def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, smal
 )
 def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
     (whole,) = ranges(10**9)
-    (found,) = with_gets_for_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
+    (found,) = mark_small_for_gets([replace(whole, filters=filters)], {"S0": 100.0}, limit)
     assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
 def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
     queue = StreamRange("Q", "now", 1, 11, way=ReadMethod.GETS)
-    assert with_gets_for_small([queue], {"Q": 1.0}) == [queue]
+    assert mark_small_for_gets([queue], {"Q": 1.0}) == [queue]
 
 
 @pytest.mark.parametrize(
@@ -84,29 +84,32 @@ def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
 )
 def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, min_new):
     with pytest.raises(NatsError, match="too many for Spark .* raise the option 'maxRecordsPerPartition'"):
-        cut(ranges_, min_new, 1)
+        cut_into_partitions(ranges_, min_new, 1)
 
 
 def test_the_larger_stream_gets_the_more_partitions():
-    parts = cut(ranges(900, 100), 10, 10_000)
+    parts = cut_into_partitions(ranges(900, 100), 10, 10_000)
     assert [sum(part.stream == name for part in parts) for name in ("S0", "S1")] == [9, 1]
 
 
 def test_tasks_begin_with_a_partition_of_each_stream():
-    parts = cut(ranges(300, 100, 200), 1, 100)
-    turns = in_turns([*parts, SeveralRanges(tuple(ranges(1, 2)))])
+    parts = cut_into_partitions(ranges(300, 100, 200), 1, 100)
+    turns = alternate_streams([*parts, SeveralRanges(tuple(ranges(1, 2)))])
     assert [getattr(part, "stream", "") for part in turns] == ["S0", "S1", "S2", "", "S0", "S2", "S0"]
     assert [part for part in turns if getattr(part, "stream", "") == "S0"] == parts[:3]
 
 
 def test_an_empty_range_has_no_partition():
-    assert cut(ranges(0, 5, 0), 1, 500) == ranges(0, 5, 0)[1:2]
-    assert cut([], 5, 500) == []
+    assert cut_into_partitions(ranges(0, 5, 0), 1, 500) == ranges(0, 5, 0)[1:2]
+    assert cut_into_partitions([], 5, 500) == []
 
 
 def test_a_partition_keeps_what_it_needs_of_its_stream():
     whole = StreamRange("S", "then", 5, 9, ("a.>",))
-    assert cut([whole], 2, 500) == [StreamRange("S", "then", 5, 7, ("a.>",)), StreamRange("S", "then", 7, 9, ("a.>",))]
+    assert cut_into_partitions([whole], 2, 500) == [
+        StreamRange("S", "then", 5, 7, ("a.>",)),
+        StreamRange("S", "then", 7, 9, ("a.>",)),
+    ]
 
 
 @given(
@@ -117,7 +120,7 @@ def test_a_partition_keeps_what_it_needs_of_its_stream():
 )
 def test_partitions_cover_every_sequence_exactly_once(lengths, min_partitions, max_size, start):
     whole = ranges(*lengths, start=start)
-    parts = cut(whole, min_partitions, max_size)
+    parts = cut_into_partitions(whole, min_partitions, max_size)
     for each in whole:
         own = [part for part in parts if part.stream == each.stream]
         if each.size:
@@ -130,20 +133,20 @@ def test_partitions_cover_every_sequence_exactly_once(lengths, min_partitions, m
 
 
 def test_a_limit_above_all_backlogs_changes_nothing():
-    assert share({"A": 5, "B": 0}, 5) == {"A": 5, "B": 0}
+    assert share_limit_by_backlog({"A": 5, "B": 0}, 5) == {"A": 5, "B": 0}
 
 
 def test_a_limit_is_shared_in_proportion():
-    assert share({"A": 900, "B": 100}, 100) == {"A": 90, "B": 10}
+    assert share_limit_by_backlog({"A": 900, "B": 100}, 100) == {"A": 90, "B": 10}
 
 
 def test_a_small_backlog_is_not_starved():
-    assert share({"A": 1_000_000, "B": 1}, 100)["B"] == 1
+    assert share_limit_by_backlog({"A": 1_000_000, "B": 1}, 100)["B"] == 1
 
 
 @given(st.dictionaries(st.sampled_from("ABCDE"), st.integers(0, 10**9)), st.integers(1, 10**6))
 def test_shares_add_up_to_the_limit_and_leave_nobody_out(backlogs, limit):
-    shares = share(backlogs, limit)
+    shares = share_limit_by_backlog(backlogs, limit)
     waiting = [name for name, size in backlogs.items() if size]
     assert all(shares[name] <= backlogs[name] for name in backlogs)
     assert all(shares[name] >= 1 for name in waiting)
@@ -156,29 +159,29 @@ def packs(partitions):
 
 def test_small_ranges_share_a_partition():
     many = ranges(*[1] * 1000)
-    assert len(packed(many, 1, 500_000)) == -(-1000 // (MAX_PACKED // (1 + RANGE_COST)))
-    assert packed(ranges(1), 1, 500_000) == ranges(1)
+    assert len(pack_into_partitions(many, 1, 500_000)) == -(-1000 // (MAX_PACKED // (1 + RANGE_COST)))
+    assert pack_into_partitions(ranges(1), 1, 500_000) == ranges(1)
 
 
 def test_ranges_of_a_stream_share_a_partition_only_in_the_order_of_their_sequences():
     queue = [StreamRange("Q", "now", 1, 11, (each,), way=ReadMethod.GETS) for each in ("a", "b")]
     other = StreamRange("S", "now", 1, 11)
-    assert packs(packed([*queue, other], 1, 500_000)) == [(queue[0],), (queue[1], other)]
+    assert packs(pack_into_partitions([*queue, other], 1, 500_000)) == [(queue[0],), (queue[1], other)]
     pieces = [StreamRange("S", "now", 1, 11), StreamRange("S", "now", 11, 21)]
-    assert packs(packed(pieces, 1, 500_000)) == [tuple(pieces)]
+    assert packs(pack_into_partitions(pieces, 1, 500_000)) == [tuple(pieces)]
 
 
 def test_a_large_range_has_a_partition_for_itself():
     small, large, last = ranges(10, MAX_PACKED, 10)
-    assert packed([small, large, last], 1, 500_000) == [small, large, last]
+    assert pack_into_partitions([small, large, last], 1, 500_000) == [small, large, last]
 
 
 @given(st.lists(st.integers(1, 100_000), max_size=40), st.integers(1, 40), st.integers(5_000, 200_000))
 @example([1] * 60, 4, 500_000)
 @example([100] * 10, 10, 500_000)
 def test_packed_ranges_are_read_once_in_their_order_by_as_many_partitions_as_are_wanted(lengths, fewest, max_size):
-    whole = cut(ranges(*lengths), 1, max_size)
-    found = packs(packed(whole, fewest, max_size))
+    whole = cut_into_partitions(ranges(*lengths), 1, max_size)
+    found = packs(pack_into_partitions(whole, fewest, max_size))
     assert [each for pack in found for each in pack] == whole
     assert len(found) >= min(fewest, len(whole))
     for pack in found:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.streams import StreamInfo, parse_stream
-from spark_nats.kinds.streams.write.checks import check_apart
+from spark_nats.kinds.streams.write.checks import check_targets_disjoint
 from spark_nats.kinds.streams.write.routing import Router
 from spark_nats.protocol.subjects import covers, find_overlap
 
@@ -61,7 +61,7 @@ def test_the_subject_of_the_options_is_that_of_all_rows() -> None:
 def test_streams_that_cannot_be_told_apart_are_refused(others: list[StreamInfo], said: str) -> None:
     streams = [stream("A", "a.>"), *others]
     if not said:
-        check_apart(streams)
+        check_targets_disjoint(streams)
         return
     with pytest.raises(PublishError, match=said):
-        check_apart(streams)
+        check_targets_disjoint(streams)

@@ -152,4 +152,4 @@ def test_rows_that_expect_a_message_are_known_by_their_column_and_by_their_heade
     found = checker(stream="S", controlHeaders="true").check_and_encode(rows, 0)
     assert found.conditional is not None
     assert found.conditional.to_pylist() == [True, True, True]
-    assert [part.subjects.to_pylist() for part in found.split_conditional()] == [["a"], ["a", "b"]]
+    assert [part.subjects.to_pylist() for part in found.split_into_independent_parts()] == [["a"], ["a", "b"]]

@@ -380,7 +380,9 @@ def option(theme: Theme) -> Drawing:
     """The way of an option from its text to its use."""
     d = Drawing(theme, 336)
     text = d.box(8, 8, 266, 44, ["`maxInFlight = 4096`", "a text, as Spark hands it on"], "spark")
-    parse = d.box(8, 80, 266, 62, ["`settings.parse`", "reads the value, compares it", "with other options"], "ours")
+    parse = d.box(
+        8, 80, 266, 62, ["`settings.parse_options`", "reads the value, compares it", "with other options"], "ours"
+    )
     query = d.box(8, 170, 266, 62, ["`queries.operation_of`", "checks that the option is for", "such a query"], "ours")
     use = d.box(8, 260, 266, 62, ["`WriteOptions.max_in_flight`", "an int, in the code and for mypy"], "ours")
     row = d.box(316, 80, 136, 152, ["`option(…)`", "the field:", "reader, meaning,", "default"], "plain")

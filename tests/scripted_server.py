@@ -17,7 +17,7 @@ INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1
 def api_answer(operation: str, document: dict[str, Any]) -> bytes:
     """What JetStream answers to an operation such as `STREAM.INFO`, which may be followed by names, with its type."""
     operation = next(each for each in Api if f"{operation}.".startswith(f"{each}."))
-    name = "ask_account_info" if operation == "INFO" else operation.lower().replace(".", "_")
+    name = "account_info" if operation == "INFO" else operation.lower().replace(".", "_")
     return json.dumps({"type": f"io.nats.jetstream.api.v1.{name}_response", **document}).encode()
 
 

@@ -54,7 +54,7 @@ class Api(StrEnum):
     @property
     def answer_type(self) -> str:
         """The ``type`` that JetStream sets in each JSON answer to the operation, errors included."""
-        name = "ask_account_info" if self is Api.ACCOUNT_INFO else self.value.lower().replace(".", "_")
+        name = "account_info" if self is Api.ACCOUNT_INFO else self.value.lower().replace(".", "_")
         return f"io.nats.jetstream.api.v1.{name}_response"
 
 

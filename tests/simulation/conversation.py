@@ -1192,14 +1192,14 @@ _CONSUMER: dict[str, Any] = {
 }
 _PAGE = {"total": None, "offset": None}
 _READ: dict[str, dict[str, Any]] = {
-    "ask_account_info": {
+    "account_info": {
         **dict.fromkeys(["memory", "storage", "streams", "consumers"]),
         "limits": dict.fromkeys(["max_memory", "max_storage", "max_streams", "max_consumers"]),
     },
     "stream_info": {**_STREAM, **_PAGE},
     "stream_create": _STREAM,
     "stream_list": {"streams": _STREAM, **_PAGE},
-    "ask_stream_names": {"streams": None, **_PAGE},
+    "stream_names": {"streams": None, **_PAGE},
     "stream_delete": {"success": None},
     "stream_purge": {"success": None, "purged": None},
     "stream_msg_delete": {"success": None},

@@ -936,7 +936,7 @@ class Cluster:
             self._reply(server, reply, response, Refused(412, 10185, "JetStream minimum api level required"))
             return True
         if kind == "INFO":
-            self._meta_call(server, "ask_account_info", reply, lambda: self._account())
+            self._meta_call(server, "account_info", reply, lambda: self._account())
             return True
         handler = _API.get(kind)
         if handler is None:
@@ -1816,7 +1816,7 @@ _API: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "STREAM.DELETE": ("stream_delete", "meta", Cluster._delete),
     "STREAM.UPDATE": ("stream_update", "stream", Cluster._update),
     "STREAM.LEADER.STEPDOWN": ("stream_leader_stepdown", "stream", Cluster._step_down),
-    "STREAM.NAMES": ("ask_stream_names", "meta", Cluster._names),
+    "STREAM.NAMES": ("stream_names", "meta", Cluster._names),
     "STREAM.LIST": ("stream_list", "meta", Cluster._list),
     "STREAM.INFO": ("stream_info", "stream", Cluster._info),
     "STREAM.MSG.GET": ("stream_msg_get", "stream", Cluster._get),

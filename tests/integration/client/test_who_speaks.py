@@ -237,7 +237,7 @@ TYPED: dict[str, tuple[str, Ask]] = {
     "STREAM.CREATE": ("stream_update", lambda js, name: create_stream_if_missing(js, {"name": f"{name}_NEW"})),
     "STREAM.DELETE": ("stream_purge", lambda js, name: js.request(Api.STREAM_DELETE, name)),
     "STREAM.NAMES": ("consumer_names", lambda js, _: ask_stream_names(js)),
-    "STREAM.LIST": ("ask_stream_names", lambda js, _: list_streams(js)),
+    "STREAM.LIST": ("stream_names", lambda js, _: list_streams(js)),
     "STREAM.MSG.GET": ("stream_info", lambda js, name: ask_last_message(js, name, ">")),
     "CONSUMER.CREATE": ("consumer_info", lambda js, name: create_ephemeral(js, name, 1)),
     "CONSUMER.INFO": ("consumer_create", lambda js, name: ask_consumer(js, name, "spark")),

@@ -50,7 +50,7 @@ def there(request: pytest.FixtureRequest, server_factory: ServerFactory) -> Iter
 
 async def _info(client: NatsPy, domain: str) -> dict[str, Any]:
     try:
-        return dict(vars(await client.nats.jetstream(domain=domain).ask_account_info()))
+        return dict(vars(await client.nats.jetstream(domain=domain).account_info()))
     except Exception:
         return {"error": "not yet"}
 

@@ -42,9 +42,10 @@ from spark_nats.options.option import read_option_value
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, is_of_own_account, prefix_of_domain
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
-from spark_nats.protocol.subjects import overlap
+from spark_nats.protocol.subjects import covers, overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 MAX_TRIED = 20
@@ -326,14 +327,25 @@ class _Check:
         listed = _answer_or_error(lambda: listing.ask_all_consumers(self._js, stream.name))
         if isinstance(listed, NatsError):  # the user may not ask
             return []
-        sourcing = filter(durables.is_sourcing, listed)
+        sourcing = [*filter(durables.is_sourcing, listed)]
         left = {durables.describe_consumer(each): durables.count_unacknowledged(each) for each in sourcing}
-        return [
+        found = [
             f"it keeps {'messages' if count is None else f'{count:,} messages'} until {whom} has them, also those that "
             "are processed"
             for whom, count in left.items()
             if count != 0
         ]
+        version = stream.server_version or self._connection.info.version
+        if sourcing and stream.retention == WORK_QUEUE and not is_older(version, 2, 14) and is_older(version, 2, 14, 6):
+            claimed = [subject for each in listed for subject in durables.subjects_taken(each)]
+            unclaimed = [each for each in stream.subjects if not any(covers(wider, each) for wider in claimed)]
+            if unclaimed:
+                found.append(
+                    f"nats-server {version} removes messages with subject {', '.join(unclaimed)} unread, because a "
+                    "stream copies only others, and no consumer has these. Upgrade to 2.14.6 or newer, or start a "
+                    "query that consumes them"
+                )
+        return found
 
 
 def _describe_risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:

@@ -407,7 +407,7 @@ def find_first_needed(
     for each in other_overlapping(listed, name, filters):
         after, first = _sequence_after_acknowledged(each, info.name), info.first_sequence
         if after < end:
-            wanted, doubt = _filters(each), may_be_former_leader(js, info)
+            wanted, doubt = subjects_taken(each), may_be_former_leader(js, info)
             needed = ask_sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
             if needed is not None and needed < end:
                 found.append(Needed(needed, each.name, describe_consumer(each)))
@@ -417,7 +417,9 @@ def find_first_needed(
 def other_overlapping(listed: Sequence[Listed], name: str, filters: Sequence[str]) -> Iterator[Listed]:
     """Yield the consumers except our own whose subjects overlap with ours, or are unknown."""
     for each in listed:
-        if each.name != name and any(overlap(one, other) for one in filters or (">",) for other in _filters(each)):
+        if each.name != name and any(
+            overlap(one, other) for one in filters or (">",) for other in subjects_taken(each)
+        ):
             yield each
 
 
@@ -431,7 +433,8 @@ def _config(listed: Listed) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _filters(listed: Listed) -> tuple[str, ...]:
+def subjects_taken(listed: Listed) -> tuple[str, ...]:
+    """Return the subjects that a consumer takes."""
     return filters_of(_config(listed)) or (">",)
 
 

@@ -46,7 +46,7 @@ from tests.integration.commands.test_permissions import (
 from tests.integration.support import monitoring, write
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.operator_mode import OperatorMode
-from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory, free_ports, paused
+from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory, binary_of, free_ports, paused
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -849,3 +849,21 @@ def test_what_a_queue_keeps_for_a_stream_that_copies_it_is_said(
     nats_py.store(f"{unique}.a", range(10))
     line = f"it keeps 10 messages until consumer {name!r} of stream {log!r} has them, also those that are processed"
     wait_until(lambda: warnings() == [line])
+
+
+def test_what_a_server_removes_unread_from_a_copied_queue_is_said(check: Command, tmp_path: Path, unique: str) -> None:
+    with NatsServer(binary=binary_of("2.14.5"), store_dir=tmp_path) as server, NatsPy(server.url) as client:
+        client.create_stream(unique, [f"{unique}.a", f"{unique}.b"], retention="workqueue", allow_direct=True)
+
+        def warnings() -> list[str]:
+            (stream,) = check(server, "--stream", unique, "--json").report["streams"]
+            return [each for each in stream["warnings"] if "unread" in each]
+
+        assert warnings() == []
+        client.create_stream(f"{unique}_LOG", [], sources=[{"name": unique, "filter_subject": f"{unique}.a"}])
+        wait_until(lambda: client.consumers(unique))
+        (said,) = warnings()
+        assert f"nats-server 2.14.5 removes messages with subject {unique}.b unread" in said
+        worker = {"durable_name": "worker", "ack_policy": "explicit", "filter_subject": f"{unique}.b"}
+        client.api(f"CONSUMER.CREATE.{unique}.worker.{unique}.b", {"stream_name": unique, "config": worker})
+        assert warnings() == []

@@ -113,13 +113,22 @@ def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], act
 
 
 def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
-    """Tell whether a consumer with these filters delivers, and counts, every match.
+    """Tell whether a new consumer with these filters counts every match, and delivers it if nothing is removed.
 
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
     and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
     risky = len(filters) > 1 and any(map(subject_violation, filters))  # that is, has a wildcard: the filters are valid
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
+
+
+def survives_purges(js: JetStream, filters: Sequence[str]) -> bool:
+    """Tell whether a consumer with these filters delivers every match that is left, whatever is removed meanwhile.
+
+    Before nats-server 2.15.0, a consumer with several filters passes over messages of the others when what one of them
+    selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6).
+    """
+    return len(filters) <= 1 or not js.connection.info.is_older_than(2, 15, 0)
 
 
 def create_ephemeral(

@@ -238,7 +238,7 @@ class RangeReader:
         One that lives on another server than it could was made ``again`` times already, which took ``seconds``.
         """
         stream = self._range.stream
-        if not consumers.delivers_all_matches(js, self._range.filters):
+        if not consumers.survives_purges(js, self._range.filters):
             self._placement.fix_filtering_side(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received

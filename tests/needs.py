@@ -107,6 +107,12 @@ FEATURES: dict[str, Feature] = {
         "they are left out, and the log says which (`NATS_STREAM_MADE_OTHERWISE`)",
         NOTES + "212",
     ),
+    "several held subjects": Feature(
+        (2, 15),
+        "[`consume`](queues.md) of several subjects of a stream with interest",
+        "refused (`NATS_SERVER_TOO_OLD`): a purge or a rollup of one of them lets others remove the rest unread",
+        "seen",
+    ),
     "interest streams": Feature(
         (2, 14),
         "[`consume`](queues.md) on streams with interest or limits",

@@ -373,6 +373,17 @@ def _describe_risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
             f"it has {stream.replicas} replicas in {stream.storage}, and the bucket where exact writes note what they "
             f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
         )
+    if (begins := stream.config.get("first_seq") or 0) > stream.first_sequence:
+        found.append(
+            f"its first_seq was edited to {begins:,}. The next start of its server removes every message before that "
+            "sequence, unless you set it back"
+        )
+    limited = any((stream.config.get(name) or 0) > 0 for name in ("max_msgs", "max_bytes"))
+    if stream.origin and stream.config.get("discard") == "new" and limited:
+        found.append(
+            "it is a mirror with discard: new. Once it is full, it lacks messages for good, has others under other "
+            "sequences than its origin, and says that it lags by 0"
+        )
     return found
 
 

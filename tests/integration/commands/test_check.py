@@ -207,6 +207,35 @@ def test_what_a_stream_may_lose_of_what_it_has_acknowledged_is_said(
     assert "warning: " not in check(nats_server).out  # of streams that nobody has named
 
 
+def test_an_edit_that_empties_a_stream_at_the_next_start_is_said(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"], first_seq=5)
+    nats_py.store(f"{unique}.a", range(10))
+
+    def warnings() -> list[str]:
+        (stream,) = check(nats_server, "--stream", unique, "--json").report["streams"]
+        return [each for each in stream["warnings"] if "first_seq" in each]
+
+    assert warnings() == []
+    nats_py.api(f"STREAM.UPDATE.{unique}", {**nats_py.stream_info(unique)["config"], "first_seq": 1000})
+    (said,) = warnings()
+    assert said.startswith(
+        "its first_seq was edited to 1,000. The next start of its server removes every message before"
+    )
+
+
+def test_a_mirror_that_lacks_messages_once_it_is_full_is_warned_of(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"])
+    for discard, expected in (("old", False), ("new", True)):
+        name = f"{unique}_{discard}"
+        nats_py.create_stream(name, [], mirror={"name": unique}, max_msgs=5, discard=discard)
+        (stream,) = check(nats_server, "--stream", name, "--json").report["streams"]
+        assert any("it is a mirror with discard: new" in each for each in stream["warnings"]) == expected
+
+
 def test_a_stream_with_three_replicas_is_warned_of_where_its_state_bucket_has_one(
     check: Command, cluster: Cluster, unique: str
 ) -> None:

@@ -374,7 +374,7 @@ def test_bad_rows_are_read_back_with_exactly_these_permissions(server_factory: S
             run_task(server.url, rows, **options, **login("blind"))
 
 
-@pytest.mark.needs("interest streams", only="needed0")
+@pytest.mark.needs("several held subjects", only="needed0")
 @pytest.mark.needs("work queues", only="needed1")
 @pytest.mark.parametrize(("needed", "retention"), [(READ + CONSUME, "interest"), (CONSUME_QUEUE, "workqueue")])
 def test_streams_are_consumed_through_tls_with_exactly_these_permissions(

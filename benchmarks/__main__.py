@@ -28,11 +28,13 @@ ON_REQUEST = (
     "cluster",
     "near",
     "scale",
+    "large",
     "websocket",
     "far",
     "kafka",
 )  # for the documentation; the last two need a download of their own
 _NAMES = ", ".join([*SUITES, *ON_REQUEST])
+GROUNDS = ("keys", "streams", "consumers", "bytes", "copying")  # of the suite large
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -40,7 +42,7 @@ def main() -> int:
     """Do what the command line says."""
     arguments = _parse()
     rounds = arguments.rounds or (2 if arguments.quick else 3)
-    settings = Settings(arguments.quick, rounds, arguments.servers, arguments.budget)
+    settings = Settings(arguments.quick, rounds, arguments.servers, arguments.budget, tuple(arguments.grounds))
     started = datetime.now().astimezone()
     document: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
@@ -96,6 +98,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="leave out what begins later (only the suite scale)"
     )
+    parser.add_argument(
+        "--grounds",
+        type=_grounds,
+        default=(),
+        metavar="GROUND,...",
+        help=f"some of the suite large: {', '.join(GROUNDS)} (default: all)",
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="where to write the results")
     parser.add_argument(
         "--commit",
@@ -112,6 +121,13 @@ def _suites(text: str) -> list[str]:
     names = text.split(",")
     if unknown := sorted(set(names) - {*SUITES, *ON_REQUEST}):
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {_NAMES}")
+    return names
+
+
+def _grounds(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := sorted(set(names) - {*GROUNDS}):
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(GROUNDS)}")
     return names
 
 

@@ -14,12 +14,14 @@ class Settings:
         rounds: how often each contender runs.
         servers: a server that is there already; None for an embedded one.
         budget: seconds within which a suite that heeds them ends; None for any time.
+        grounds: those of the suite large that are measured; all if there are none.
     """
 
     quick: bool
     rounds: int
     servers: str | None
     budget: float | None = None
+    grounds: tuple[str, ...] = ()
 
     @property
     def megabytes(self) -> int:

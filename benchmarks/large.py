@@ -87,9 +87,21 @@ def run(settings: Settings) -> Iterator[Facts | Grid | LeftOut]:
         return
     sizes = _QUICK if settings.quick else _WHOLE
     with start_spark() as session:
-        for ground in settings.grounds or _MEASURES:
+        with _large_server() as small:
+            _warm(session, small)
+        for ground in settings.grounds or MEASURES:
             with _large_server() as large:
-                yield from _MEASURES[ground](session, large, sizes)
+                yield from MEASURES[ground](session, large, sizes)
+
+
+def _warm(session: Session, small: _LargeServer) -> None:
+    """Let Spark read a little, as a batch and by a query: what it does for the first time takes seconds."""
+    _make_stream(small, _STREAM, "large.>")
+    _fill(small, _STREAM, _LAST, lambda i: f"large.{i}", _VALUE)
+    options = {"stream": _STREAM, "startingOffsets": "earliest"}
+    _batch(session, small, _LAST, options)
+    with _Query(session, small, options) as query:
+        query.wait_for(_LAST)
 
 
 class _LargeServer(Server):
@@ -629,7 +641,7 @@ class _Feed:
         self.stored = numbers.stop
 
 
-_MEASURES: dict[str, Callable[[Session, _LargeServer, _Sizes], Iterator[Facts | Grid | LeftOut]]] = {
+MEASURES: dict[str, Callable[[Session, _LargeServer, _Sizes], Iterator[Facts | Grid | LeftOut]]] = {
     "keys": _keys,
     "streams": _streams,
     "consumers": _consumers,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import committed, many, scale, startup
+from benchmarks import committed, large, many, scale, startup
 from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
 from benchmarks.measure import Grid
@@ -52,8 +52,36 @@ def test_an_unknown_suite_is_refused():
 
     assert done.returncode == 2
     suites = "codec, client, filters, spark, queues, startup, cost, "
-    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, near, scale, websocket, far, kafka"
-    assert f"kodek: choose from {suites}{on_request}" in done.stderr
+    on_request = "reads, writes, publishing, small, many, queries, sizing, cluster, near, scale, large, "
+    assert f"kodek: choose from {suites}{on_request}websocket, far, kafka" in done.stderr
+
+
+def test_a_ground_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "large", "--grounds", "keys,stones"])
+
+    with pytest.raises(SystemExit):
+        command.main()
+
+    assert "stones: choose from keys, streams, consumers, bytes, copying" in capsys.readouterr().err
+    assert tuple(large.MEASURES) == command.GROUNDS
+
+
+@pytest.mark.long("benchmarks/*")
+@pytest.mark.parametrize("ground", command.GROUNDS)
+def test_what_is_much_more_than_usual_is_measured(ground: str, tmp_path: Path):
+    result = tmp_path / "result.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "large", "--grounds", ground]
+
+    done = subprocess.run(
+        [*command, "--json", str(result)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    tables = json.loads(result.read_text())["tables"]
+    assert len(tables) == (1 if ground == "copying" else 3)
+    for table in tables:
+        assert table["title"].startswith("large: "), table
+        assert table.get("figures") or table.get("facts"), table
 
 
 @pytest.mark.long("benchmarks/*")

@@ -45,7 +45,7 @@ from enum import Enum, auto
 
 from spark_nats.jetstream.messages import Decision, FirstSince, MessageAt, ask_in_decision
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import INTEREST, StreamInfo
 from spark_nats.protocol.documents import parse_time
 
 SKEW = 20_000_000
@@ -84,7 +84,9 @@ def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
         return Judgement.INTACT
     other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
     # An earlier time tells nothing: a replica that was away while messages came and went may not know the last time.
-    if info.last_sequence == seen.sequence and info.last_time > seen.time:
+    # Nor does any of an interest stream: each replica notes its own for a message nobody wants (nats-server 2.15.1).
+    has_one_end = not (is_same and info.retention == INTEREST)
+    if has_one_end and info.last_sequence == seen.sequence and info.last_time > seen.time:
         return other
     if seen.sequence < info.first_sequence:
         return Judgement.INTACT if _may_have_had(position, seen, info) else Judgement.RECREATED

@@ -80,6 +80,12 @@ def renamed(created: int, first_time: int, info: StreamInfo) -> StreamInfo:
         (AT, state(201, 200, 20), {}, INTACT),
         (AT, state(1, 300, 30), {}, ASKED),
         (AT, state(1, 200, 21), {ASKED: there(200, 21)}, REWRITTEN),
+        # each replica of an interest stream notes a time of its own for a message that nobody wants
+        (AT, replace(state(201, 200, 21), retention="interest"), {}, INTACT),
+        (AT, replace(state(1, 200, 21), retention="interest"), {ASKED: None, SEARCHED: 201}, INTACT),
+        (AT, replace(state(1, 200, 21), retention="interest"), {ASKED: there(200, 21)}, REWRITTEN),
+        (AT, replace(renamed(30, 31, state(1, 200, 40)), retention="interest"), {}, RECREATED),
+        (AT, state(201, 200, 21), {}, REWRITTEN),
         (AT, state(1, 300, 30), {ASKED: there(200, 20)}, INTACT),
         (AT, state(1, 300, 30), {ASKED: there(200, 21)}, REWRITTEN),
         (AT, state(1, 300, 30), {ASKED: there(200, 19)}, REWRITTEN),  # by a server whose clock is slow

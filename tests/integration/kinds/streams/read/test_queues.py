@@ -923,3 +923,23 @@ def test_streams_with_replicas_are_consumed_while_leaders_change(
                 wait_until(partial(steps_down, kind, names), timeout=60)
         kept = 300 if config is LIMITS else 0
         wait_until(lambda: query.micro_batch() == [] and client.held(unique) == kept, timeout=60)
+
+
+@pytest.mark.needs("interest streams")
+def test_an_end_that_nobody_wanted_is_no_loss_for_another_leader(cluster: Cluster, unique: str) -> None:
+    """Each replica notes a time of its own for it, and says that this is the time of the stream's last message."""
+    with NatsPy(cluster.urls.split(",")) as client:
+        client.create_in_cluster(unique, num_replicas=3, **INTEREST)
+        client.publish_acked([(f"{unique}.unwanted", b"")])
+        times = {}
+        for name in ("n0", "n1", "n2"):
+            client.hand_over(unique, name)
+            times[name] = client.stream_info(unique)["state"]["last_ts"]
+        client.hand_over(unique, min(times, key=times.__getitem__))
+        options = {"subject": f"{unique}.wanted", "startingOffsets": "latest", "retryTimeout": "20s"}
+        query = Query(stream_reader(cluster.urls, MESSAGE, stream=unique, consume=True, **options))
+        assert query.micro_batch() == []
+        client.hand_over(unique, max(times, key=times.__getitem__))
+        query.look(client)
+        client.store(f"{unique}.wanted", range(3))
+        assert numbers_of(query.rows(3)) == [0, 1, 2]

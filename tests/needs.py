@@ -108,7 +108,7 @@ FEATURES: dict[str, Feature] = {
         NOTES + "212",
     ),
     "several held subjects": Feature(
-        (2, 15),
+        (2, 14, 7),
         "[`consume`](queues.md) of several subjects of a stream with interest",
         "refused (`NATS_SERVER_TOO_OLD`): a purge or a rollup of one of them lets others remove the rest unread",
         "seen",

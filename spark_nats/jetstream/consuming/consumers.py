@@ -125,10 +125,10 @@ def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
 def survives_purges(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters delivers every match that is left, whatever is removed meanwhile.
 
-    Before nats-server 2.15.0, a consumer with several filters passes over messages of the others when what one of them
+    Before nats-server 2.14.7, a consumer with several filters passes over messages of the others when what one of them
     selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6).
     """
-    return len(filters) <= 1 or not js.connection.info.is_older_than(2, 15, 0)
+    return len(filters) <= 1 or not js.connection.info.is_older_than(2, 14, 7)
 
 
 def create_ephemeral(

@@ -119,7 +119,7 @@ class DurableHandle:
         check_releasable(js, info)
         if self.retention == INTEREST and not consumers.survives_purges(js, self._filters):
             what = "consuming several subjects of a stream with interest retention, which purges of one could lose,"
-            raise consumers.too_old_error(js, "2.15", what)
+            raise consumers.too_old_error(js, "2.14.7", what)
         found, _ = self._find_or_confirm_gone(js)
         if found is None:
             found = self._create_durable(js)

@@ -28,6 +28,7 @@ Mask = npt.NDArray[np.bool_]
 _POOL = pa.system_memory_pool()
 NO_POSITIONS: Positions = np.empty(0, np.int64)
 NO_TEXT = pa.nulls(1, pa.string())[0]
+_PLAIN = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
 _KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
 _LF = ord("\n")
@@ -64,7 +65,8 @@ def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def lengths_of(column: pa.Array) -> Positions:
-    """Return the length in bytes of each element of a string or binary column; 0 where it is null."""
+    """Return the length in bytes of each element of a column of strings or bytes; 0 where it is null."""
+    column = plain(column)
     lengths = np.diff(packed(column)[1])
     return lengths * flags_of(column.is_valid()) if column.null_count else lengths
 
@@ -117,10 +119,16 @@ def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     return pc.take(interleaved, integers(np.arange(0, 2 * n - 1, 2)), boundscheck=False, memory_pool=_POOL)
 
 
+def plain(column: pa.Array) -> pa.Array:
+    """Return a column of strings or bytes itself if its type has offsets and one buffer of bytes, or else a copy."""
+    return column if column.type in _PLAIN else column.cast(pa.binary())
+
+
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:
-    """Return the bytes and the ``n + 1`` offsets of a string or binary array, without a copy of the bytes."""
+    """Return the bytes and the ``n + 1`` offsets of a column of strings or bytes, without a copy if it is a plain one."""
     if len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    array = plain(array)
     width = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
     _, offset_buffer, data_buffer = array.buffers()
     offsets = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)

@@ -36,7 +36,8 @@ def encode_messages(
     payloads = payloads.cast(_BINARY)
     subject_and_reply = [subjects.cast(_BINARY), _BLANK]
     if replies is not None:
-        reply = [replies.cast(_BINARY), _BLANK]
+        replies = replies.cast(_BINARY)  # a dictionary may have nulls that its null_count does not count
+        reply = [replies, _BLANK]
         if replies.null_count:
             reply = [pc.fill_null(pc.binary_join_element_wise(*reply, _NOTHING), _NOTHING)]
         subject_and_reply += reply
@@ -47,8 +48,8 @@ def encode_messages(
         operation, block = _HPUB, headers.cast(_BINARY)
         header_size = pc.binary_length(block)
         sizes = pc.binary_join_element_wise(_text(header_size), _text(pc.add(size, header_size)), _BLANK)
-        if headers.null_count:
-            present = headers.is_valid()
+        if block.null_count:
+            present = block.is_valid()
             operation = pc.if_else(present, _HPUB, _PUB)
             sizes = pc.if_else(present, sizes, _text(size))
             block = pc.fill_null(block, _NOTHING)

@@ -244,8 +244,9 @@ def flatten_headers(headers: pa.Array) -> HeaderLines:
     first, last = int(offsets[0]), int(offsets[-1])
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
-    if pa.types.is_list(items.type) or pa.types.is_large_list(items.type):
-        parent = bytecolumns.values_of(pc.list_parent_indices(items))
+    if pa.types.is_nested(items.type):
+        lengths = pc.fill_null(pc.list_value_length(items), 0)  # a null list may span values: not its content
+        parent = np.repeat(np.arange(len(items)), bytecolumns.values_of(lengths))
         items = items.flatten()
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
             names, row = names.take(bytecolumns.integers(parent)), row[parent]

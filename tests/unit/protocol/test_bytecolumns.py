@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_nats.protocol.bytecolumns import (
     decimals,
     gather,
+    lengths_of,
     offsets_of,
     packed,
     parse_last_eight_digits,
@@ -148,6 +149,17 @@ class TestColumns:
         assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
         assert offsets[0] == 0
         assert len(data) == offsets[-1]
+
+    @pytest.mark.parametrize("skip", [0, 1])
+    @pytest.mark.parametrize("layout", ["string_view", "binary_view", "dictionary"])
+    def test_columns_of_other_layouts_are_packed_and_measured_like_plain_ones(self, layout: str, skip: int) -> None:
+        values = ["short", "longer than a view holds", None, "", "and this one is longer, too"]
+        column = pa.array(values, pa.string())
+        column = column.dictionary_encode() if layout == "dictionary" else column.cast(getattr(pa, layout)())
+        data, offsets = packed(column.slice(skip))
+        expected = [(value or "").encode() for value in values[skip:]]
+        assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
+        assert lengths_of(column.slice(skip)).tolist() == [len(value) for value in expected]
 
     @settings(max_examples=75)
     @given(st.lists(st.booleans(), max_size=40))

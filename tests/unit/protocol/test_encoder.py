@@ -101,6 +101,15 @@ class TestColumns:
         payload = pa.array(["", "ü"]).cast(payload_type)
         assert encode_messages(subject, payload).to_pybytes() == "PUB a 0\r\n\r\nPUB é.b 2\r\nü\r\n".encode()
 
+    def test_a_null_among_the_values_of_a_dictionary_is_a_null(self) -> None:
+        """Arrow does not count it as one."""
+        first = pa.array([0, 1], pa.int32())
+        replies = pa.DictionaryArray.from_arrays(first, pa.array(["r", None]))
+        headers = pa.DictionaryArray.from_arrays(first, pa.array([b"NATS/1.0\r\n\r\n", None]))
+        assert replies.null_count == headers.null_count == 0
+        wire = encode_messages(pa.array(["a", "b"]), pa.array([b"1", b"2"]), replies, headers)
+        assert wire.to_pybytes() == b"HPUB a r 12 13\r\nNATS/1.0\r\n\r\n1\r\nPUB b 1\r\n2\r\n"
+
     def test_sizes_are_those_of_bytes_and_not_of_characters(self) -> None:
         wire = encode_messages(
             pa.array(["é"]), pa.array(["日本"]), None, pa.array([b"NATS/1.0\r\nA: \xc3\xa9\r\n\r\n"])

@@ -249,6 +249,16 @@ class TestWriting:
         lines = flatten_headers(array)
         assert list(zip(lines.row.tolist(), lines.name.to_pylist(), strict=True)) == [(0, "A"), (2, "B")]
 
+    @pytest.mark.parametrize("skip", [0, 1])
+    def test_a_null_list_over_values_has_no_lines(self, skip: int) -> None:
+        values, is_null = pa.array(["1", "hidden", "too", "3"]), pa.array([False, True, False])
+        lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), values, mask=is_null)
+        array = pa.MapArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pa.array(["A", "B", "C"]), lists)
+        assert array.to_pylist() == [[("A", ["1"]), ("B", None)], [("C", ["3"])]]
+        lines = flatten_headers(array.slice(skip))
+        found = zip(lines.row.tolist(), lines.name.to_pylist(), lines.value.to_pylist(), strict=True)
+        assert list(found) == [[(0, "A", "1"), (1, "C", "3")], [(0, "C", "3")]][skip]
+
     @pytest.mark.parametrize("map_type", [ONE_VALUE, HEADERS_TYPE], ids=str)
     @pytest.mark.parametrize("rows", [0, 1, 3])
     def test_a_column_of_nulls_has_no_blocks(self, map_type: pa.DataType, rows: int) -> None:

@@ -125,7 +125,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:
-    """Return the bytes and the ``n + 1`` offsets of a column of strings or bytes, without a copy if it is a plain one."""
+    """Return the bytes and the ``n + 1`` offsets of a column of strings or bytes, without a copy of a plain one."""
     if len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     array = plain(array)

@@ -245,8 +245,9 @@ def flatten_headers(headers: pa.Array) -> HeaderLines:
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
     if pa.types.is_nested(items.type):
-        lengths = pc.fill_null(pc.list_value_length(items), 0)  # a null list may span values: not its content
-        parent = np.repeat(np.arange(len(items)), bytecolumns.values_of(lengths))
+        # A null list may span values, which are not its content. To fill nulls with a number would import pandas.
+        lengths = bytecolumns.values_of(pc.list_value_length(items)) * bytecolumns.flags_of(items.is_valid())
+        parent = np.repeat(np.arange(len(items)), lengths)
         items = items.flatten()
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
             names, row = names.take(bytecolumns.integers(parent)), row[parent]

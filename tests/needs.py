@@ -110,7 +110,7 @@ FEATURES: dict[str, Feature] = {
     "several held subjects": Feature(
         (2, 14, 7),
         "[`consume`](queues.md) of several subjects of a stream with interest",
-        "refused (`NATS_SERVER_TOO_OLD`): a purge or a rollup of one of them lets others remove the rest unread",
+        "refused (`NATS_SEVERAL_SUBJECTS_NOT_HELD`): a purge of one of them lets others remove the rest unread",
         "seen",
     ),
     "interest streams": Feature(

@@ -43,7 +43,7 @@ from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, is_of_own_account, prefix_of_domain
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.documents import to_datetime
+from spark_nats.protocol.documents import positive_at, to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.subjects import covers, overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
@@ -373,12 +373,12 @@ def _describe_risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
             f"it has {stream.replicas} replicas in {stream.storage}, and the bucket where exact writes note what they "
             f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
         )
-    if (begins := stream.config.get("first_seq") or 0) > stream.first_sequence:
+    if (begins := positive_at(stream.config, "first_seq") or 0) > stream.first_sequence:
         found.append(
             f"its first_seq was edited to {begins:,}. The next start of its server removes every message before that "
             "sequence, unless you set it back"
         )
-    limited = any((stream.config.get(name) or 0) > 0 for name in ("max_msgs", "max_bytes"))
+    limited = any(positive_at(stream.config, name) for name in ("max_msgs", "max_bytes"))
     if stream.origin and stream.config.get("discard") == "new" and limited:
         found.append(
             "it is a mirror with discard: new. Once it is full, it lacks messages for good, has others under other "

@@ -102,6 +102,10 @@ NO_PURGES = Condition(
     "stream {stream!r} does not allow purges ({field}), which release the processed messages of a work queue; consume "
     "a queue that does, or a stream with limits that sources this one"
 )
+SEVERAL_SUBJECTS_NOT_HELD = Condition(
+    "stream {stream!r} has interest retention, and its server ({version}) would let others remove messages unread when "
+    "one of several subjects is purged: consume one subject, which may have wildcards, or upgrade to nats-server 2.14.7"
+)
 DURABLE_WOULD_EXPIRE = Condition(
     "stream {stream!r} deletes consumers from which nobody pulls (consumer_limits, inactive_threshold); it would "
     "delete the durable one that holds messages for a query: remove that limit from the stream's configuration"

@@ -40,7 +40,7 @@ from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answ
 from spark_nats.jetstream.listing import Listed, ask_all_consumers
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf, ask_stream_info
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import API_PREFIX, Api, ErrCode, prefix_of_domain
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
     consumer_create_body,
@@ -112,6 +112,10 @@ def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], act
     return _ask_consumer(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
 
 
+SURVIVES_PURGES = (2, 14, 7)
+"""The first nats-server whose consumers of several subjects lose nothing when one of them is purged or rolled up."""
+
+
 def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a new consumer with these filters counts every match, and delivers it if nothing is removed.
 
@@ -123,12 +127,15 @@ def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
 
 
 def survives_purges(js: JetStream, filters: Sequence[str]) -> bool:
-    """Tell whether a consumer with these filters delivers every match that is left, whatever is removed meanwhile.
+    """Tell whether a consumer with these filters is known to deliver every match that is left, whatever is removed.
 
     Before nats-server 2.14.7, a consumer with several filters passes over messages of the others when what one of them
-    selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6).
+    selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6). The connected server
+    does not say the version of those in another domain.
     """
-    return len(filters) <= 1 or not js.connection.info.is_older_than(2, 14, 7)
+    here = js.connection.info
+    is_here = js.prefix in (API_PREFIX, prefix_of_domain(here.domain))
+    return len(filters) <= 1 or (is_here and not here.is_older_than(*SURVIVES_PURGES))
 
 
 def create_ephemeral(

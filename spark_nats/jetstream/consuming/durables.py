@@ -48,6 +48,7 @@ from spark_nats.protocol.consumers import (
     parse_consumer,
     reason_not_ours,
 )
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.documents import integer_at, value_at
 from spark_nats.protocol.subjects import overlap
 
@@ -117,9 +118,9 @@ class DurableHandle:
             return
         self.retention = info.retention
         check_releasable(js, info)
-        if self.retention == INTEREST and not consumers.survives_purges(js, self._filters):
-            what = "consuming several subjects of a stream with interest retention, which purges of one could lose,"
-            raise consumers.too_old_error(js, "2.14.7", what)
+        version = info.server_version or js.connection.info.version
+        if self.retention == INTEREST and len(self._filters) > 1 and is_older(version, *consumers.SURVIVES_PURGES):
+            raise UnsupportedStreamError(conditions.SEVERAL_SUBJECTS_NOT_HELD(stream=info.name, version=version))
         found, _ = self._find_or_confirm_gone(js)
         if found is None:
             found = self._create_durable(js)

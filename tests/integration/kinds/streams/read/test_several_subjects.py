@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_nats.errors import UnsupportedStreamError
 from spark_nats.jetstream.reading.searching import FilterPlacement
+from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.support import MESSAGE, Query, batch_reader, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import BINARY_2_12, Server, ServerFactory, binary_of
 
 
 @pytest.mark.parametrize("by", ["purge", "rollup"])
-@pytest.mark.parametrize("binary", [BINARY_2_12, None], ids=["2.12", "newest"])
+@pytest.mark.parametrize("place", ["2.12", "newest", "2.12 behind a newer leaf"])
 def test_a_subject_that_is_emptied_during_the_read_takes_nothing_of_another_with_it(
-    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, binary: Path | None, by: str
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, place: str, by: str
 ) -> None:
     """2.12 moves a consumer of both past the last message that was removed, and says that nothing is left."""
     monkeypatch.setattr(FilterPlacement, "change_if_slow", lambda *_: False)  # or it may read all of them by chance
-    server, count = server_factory(binary=binary), 3000
-    with NatsPy(server.url) as client:
+    count, domain = 3000, dict[str, str]()
+    if "leaf" in place:
+        (owner, server), domain = hub_and_leaf(server_factory, hub_binary=BINARY_2_12), {"domain": "hub"}
+    else:
+        owner = server = server_factory(binary=BINARY_2_12 if place == "2.12" else None)
+    with NatsPy(owner.url) as client:
         client.create_stream("S", allow_rollup_hdrs=True)
         client.publish_acked(
             [("S.status", b""), *[("S.host", b"x" * 10_000), ("S.other", b""), ("S.other", b"")] * count]
         )
-        reader = batch_reader(server, MESSAGE, stream="S", subject="S.host,S.status")
+        reader = batch_reader(server, MESSAGE, stream="S", subject="S.host,S.status", **domain)
         (partition,) = reader.partitions()
         rows: list[dict[str, Any]] = []
         for batch in reader.read(partition):
@@ -62,7 +66,7 @@ def test_several_subjects_are_not_held_by_servers_that_pass_over_them(server_fac
     with NatsPy(server.url) as client:
         for retention in ("interest", "workqueue", "limits"):
             client.create_stream(retention, retention=retention, allow_direct=True)
-        with pytest.raises(UnsupportedStreamError, match="several subjects of a stream with interest retention"):
+        with pytest.raises(UnsupportedStreamError, match="when one of several subjects is purged: consume one subject"):
             consuming(server, "interest")
         for stream, subject in (("interest", "interest.*"), ("workqueue", None), ("limits", None)):
             consuming(server, stream, subject)

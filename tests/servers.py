@@ -196,21 +196,31 @@ class Cluster:
     """Three servers that form a cluster, started with `with`. A server keeps its port, and its store unless wiped.
 
     `config` is more configuration for each; `logs` is a directory for their logs, which else go with the servers. With
-    `clocks`, each is a :class:`ClockServer`.
+    `clocks`, each is a :class:`ClockServer`. `oldest` is the binary of the first one, if it differs. Each has its name
+    as a tag, so that a stream can be placed there.
     """
 
-    def __init__(self, directory: Path, config: str = "", logs: Path | None = None, clocks: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: str = "",
+        logs: Path | None = None,
+        clocks: bool = False,
+        oldest: Path | None = None,
+    ) -> None:
         ports = free_ports(6)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[:3])
         self._stores = [directory / f"store{i}" for i in range(3)]
         kinds = [partial(ClockServer, clock=directory / f"clock{i}") if clocks else NatsServer for i in range(3)]
         self.servers = [
             start(
-                f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}\n'
+                f"server_name: n{i}\nserver_tags: [n{i}]\n"
+                f'cluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}\n'
                 + (f'log_file: "{logs / f"n{i}.log"}"' if logs else ""),
                 port=ports[3 + i],
                 store_dir=self._stores[i],
                 ready_timeout=60,
+                binary=None if i else oldest,
             )
             for i, (start, port) in enumerate(zip(kinds, ports[:3], strict=True))
         ]

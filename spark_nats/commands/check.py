@@ -294,7 +294,7 @@ class _Check:
                     activity,
                     publish,
                     (self._inbox,),
-                    MISSING if missing and activity != CREATE else _describe_obstacle(self._js, activity, known, state),
+                    MISSING if missing and activity != CREATE else _describe_obstacle(activity, known, state),
                 )
                 for activity, publish in needs.items()
             )
@@ -335,7 +335,7 @@ class _Check:
             for whom, count in left.items()
             if count != 0
         ]
-        version = stream.server_version or self._connection.info.version
+        version = stream.server_version
         if sourcing and stream.retention == WORK_QUEUE and not is_older(version, 2, 14) and is_older(version, 2, 14, 6):
             claimed = [subject for each in listed for subject in durables.subjects_taken(each)]
             unclaimed = [each for each in stream.subjects if not any(covers(wider, each) for wider in claimed)]
@@ -401,15 +401,15 @@ def _describe_streams_hearing_too(stream: StreamInfo, others: list[StreamInfo]) 
     return found
 
 
-def _describe_obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
+def _describe_obstacle(activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
     """Return what keeps every user from an activity with a stream; empty when nothing does or the stream is unknown."""
     if stream is None:
         return ""
     try:
         if activity == CONSUME:
-            durables.check_releasable(js, stream)
+            durables.check_releasable(stream)
         elif activity == PEEK and stream.retention == WORK_QUEUE:
-            durables.check_direct_gets(js, stream)
+            durables.check_direct_gets(stream)
     except UnsupportedStreamError as error:
         return str(error)
     if activity == READ and stream.retention != LIMITS:

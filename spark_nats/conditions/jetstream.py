@@ -120,7 +120,9 @@ PROGRESS_WOULD_EXPIRE = Condition(
     "the one that is to show progress: remove that limit from the stream's configuration",
     Topic.PROGRESS,
 )
-SERVER_TOO_OLD = Condition("{what} needs nats-server {wanted} or newer, but {server} is {version}; upgrade the servers")
+SERVER_TOO_OLD = Condition(
+    "{what} needs nats-server {wanted} or newer, but the server of stream {stream!r} is {version}; upgrade the servers"
+)
 LEFT_BEFORE_CHECKPOINT = Condition(
     "stream {stream!r} has messages before sequence {start}, where the checkpoint resumes, such as {sequence}, and "
     "{what}, which would tell that they are processed, does not exist: was it deleted, or have the subjects changed? "

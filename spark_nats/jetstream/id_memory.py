@@ -49,12 +49,13 @@ def memory_of(js: JetStream, info: StreamInfo) -> IdMemory:
     """Return what holds a stream's message ids, from the state that its leader has just reported.
 
     A raft leader is identified by the time since when it leads. A stream with one replica has no such time. It is
-    identified by the connected server's process, if that holds the stream; else nothing tells whether it has restarted.
-    Servers before 2.11 report no times, so that nothing identifies a raft leader there.
+    identified by the connected server's process, if that holds the stream and is in no cluster: there nothing tells
+    whether the stream was moved away and back. Servers before 2.11 report no times, so that nothing identifies a raft
+    leader there.
     """
     server, process = js.connection.info, ""
     if info.led_since:
         process = f"{info.leader} {info.led_since}"
-    elif info.replicas == 1 and (info.leader, info.domain) == (server.server_name, server.domain):
+    elif info.replicas == 1 and (info.leader, info.domain, "") == (server.server_name, server.domain, server.cluster):
         process = server.server_id
     return IdMemory(info.created, process, info.id_lifetime, bool(info.deleted))

@@ -8,7 +8,7 @@ from typing import Any
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import bad_answer_is_protocol_error
-from spark_nats.protocol.api import API_PREFIX, UNAVAILABLE, Api, domain_of
+from spark_nats.protocol.api import API_PREFIX, UNAVAILABLE, Api, domain_of, version_in
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of, store_of
 
@@ -145,9 +145,8 @@ class StreamInfo:
 
     @property
     def server_version(self) -> str:
-        """Version of the server that leads it, from 2.11 on, wherever the connection leads; empty if that is older."""
-        metadata = self.config.get("metadata")
-        return str(metadata.get("_nats.ver", "")) if isinstance(metadata, dict) else ""
+        """Version of the server that leads it, wherever the connection leads."""
+        return version_in(self.config)
 
     @property
     def id_lifetime(self) -> float:

@@ -28,6 +28,16 @@ def is_of_own_account(prefix: str) -> bool:
     return prefix == API_PREFIX or domain_of(prefix) != ""
 
 
+def version_in(config: dict[str, Any]) -> str:
+    """Return the version of the server that has reported this configuration: a stream's leader, or a consumer's.
+
+    It is in the metadata since nats-server 2.11, so that none means an older one.
+    """
+    metadata = config.get("metadata")
+    version = metadata.get("_nats.ver") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) and version else "2.10 or older"
+
+
 class Api(StrEnum):
     """The operations of the API; names of streams and consumers follow them in the subject."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_nats.protocol.api import version_in
 from spark_nats.protocol.documents import integer_at, positive_at, printable, string_at, text_at
 
 INACTIVE_THRESHOLD = 60_000_000_000
@@ -49,6 +50,11 @@ class ConsumerInfo:
         """Its metadata; empty when it has none."""
         metadata = self.config.get("metadata")
         return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def server_version(self) -> str:
+        """Version of the server that leads it, wherever the connection leads."""
+        return version_in(self.config)
 
     @property
     def start_sequence(self) -> int | None:

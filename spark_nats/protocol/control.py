@@ -75,10 +75,6 @@ class ServerInfo:
     cluster: str = ""
     domain: str = ""
 
-    def is_older_than(self, major: int, minor: int, patch: int = 0) -> bool:
-        """Return whether the server's version is older than a release; False when it reports no version number."""
-        return is_older(self.version, major, minor, patch)
-
 
 def is_older(version: str, major: int, minor: int, patch: int = 0) -> bool:
     """Return whether a server's version is older than a release; False when it is no version number."""

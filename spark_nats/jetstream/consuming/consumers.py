@@ -40,7 +40,7 @@ from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answ
 from spark_nats.jetstream.listing import Listed, ask_all_consumers
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf, ask_stream_info
-from spark_nats.protocol.api import API_PREFIX, Api, ErrCode, prefix_of_domain
+from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
     consumer_create_body,
@@ -50,6 +50,7 @@ from spark_nats.protocol.consumers import (
     parse_consumer,
     parse_reset_consumer,
 )
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
@@ -100,10 +101,9 @@ def move_consumer(
         parse_reset_consumer(answer, stream, name, sequence)
 
 
-def too_old_error(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
-    """Return the error for a server that is older than ``wanted``, the version that ``what`` needs."""
-    why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
-    return UnsupportedStreamError(why)
+def too_old_error(stream: str, version: str, wanted: str, what: str) -> UnsupportedStreamError:
+    """Return the error for a stream's server of a version older than ``wanted``, the one that ``what`` needs."""
+    return UnsupportedStreamError(SERVER_TOO_OLD(what=what, wanted=wanted, stream=stream, version=version))
 
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
@@ -116,26 +116,25 @@ SURVIVES_PURGES = (2, 14, 7)
 """The first nats-server whose consumers of several subjects lose nothing when one of them is purged or rolled up."""
 
 
-def delivers_all_matches(js: JetStream, filters: Sequence[str]) -> bool:
-    """Tell whether a new consumer with these filters counts every match, and delivers it if nothing is removed.
+def delivers_all_matches(made: ConsumerInfo) -> bool:
+    """Tell whether a new consumer counts every match of its filters, and delivers it if nothing is removed.
 
     Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
     and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
+    filters = made.filters
     risky = len(filters) > 1 and any(map(subject_violation, filters))  # that is, has a wildcard: the filters are valid
-    return not (risky and js.connection.info.is_older_than(2, 12, 4))
+    return not (risky and is_older(made.server_version, 2, 12, 4))
 
 
-def survives_purges(js: JetStream, filters: Sequence[str]) -> bool:
-    """Tell whether a consumer with these filters is known to deliver every match that is left, whatever is removed.
+def survives_purges(version: str, filters: Sequence[str]) -> bool:
+    """Tell whether a consumer with these filters, on a server of a version, delivers all that is left at any removal.
 
     Before nats-server 2.14.7, a consumer with several filters passes over messages of the others when what one of them
-    selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6). The connected server
-    does not say the version of those in another domain.
+    selects is purged, or rolled up, and says that nothing is left (seen from 2.10.26 to 2.14.6). Only the consumer's
+    own server counts: in another domain, or while a cluster is upgraded, the connected one may be newer.
     """
-    here = js.connection.info
-    is_here = js.prefix in (API_PREFIX, prefix_of_domain(here.domain))
-    return len(filters) <= 1 or (is_here and not here.is_older_than(*SURVIVES_PURGES))
+    return len(filters) <= 1 or not is_older(version, *SURVIVES_PURGES)
 
 
 def create_ephemeral(
@@ -371,7 +370,7 @@ def create_or_make_room(js: JetStream, key: ConsumerKey, sequence: int) -> Consu
 
 def may_keep_consumers(js: JetStream, info: StreamInfo) -> bool:
     """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
-    older = js.connection.info.is_older_than(2, 14)
+    older = is_older(info.server_version, 2, 14)
     return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
 
 

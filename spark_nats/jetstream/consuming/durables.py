@@ -38,7 +38,7 @@ from spark_nats.jetstream.listing import Listed, ask_all_consumers
 from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, version_in
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
     describe_copied_stream,
@@ -117,9 +117,9 @@ class DurableHandle:
         if self._created == info.created:
             return
         self.retention = info.retention
-        check_releasable(js, info)
-        version = info.server_version or js.connection.info.version
-        if self.retention == INTEREST and len(self._filters) > 1 and is_older(version, *consumers.SURVIVES_PURGES):
+        check_releasable(info)
+        version = info.server_version
+        if self.retention == INTEREST and not consumers.survives_purges(version, self._filters):
             raise UnsupportedStreamError(conditions.SEVERAL_SUBJECTS_NOT_HELD(stream=info.name, version=version))
         found, _ = self._find_or_confirm_gone(js)
         if found is None:
@@ -311,7 +311,7 @@ class DurableHandle:
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
                 what = f"releasing from a stream with {self.retention} retention"
-                raise consumers.too_old_error(js, "2.14", what) from None
+                raise consumers.too_old_error(self._stream, version_in(self._config), "2.14", what) from None
             raise
 
     def _steps_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:
@@ -355,24 +355,25 @@ class _Waits:
             logger.log(level, text.with_code)
 
 
-def check_releasable(js: JetStream, info: StreamInfo) -> None:
+def check_releasable(info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a stream can be read by sequence and its messages then released."""
     if max_inactive_threshold(info.config):
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
-        if js.connection.info.is_older_than(2, 14):
-            raise consumers.too_old_error(js, "2.14", f"releasing from a stream with {info.retention} retention")
+        if is_older(version := info.server_version, 2, 14):
+            what = f"releasing from a stream with {info.retention} retention"
+            raise consumers.too_old_error(info.name, version, "2.14", what)
         return
-    check_direct_gets(js, info)
+    check_direct_gets(info)
     for name in ("deny_purge", "sealed"):
         if info.config.get(name) is True:
             raise UnsupportedStreamError(conditions.NO_PURGES(stream=info.name, field=name))
 
 
-def check_direct_gets(js: JetStream, info: StreamInfo) -> None:
+def check_direct_gets(info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
-    if js.connection.info.is_older_than(2, 11):
-        raise consumers.too_old_error(js, "2.11", "reading a work queue")
+    if is_older(info.server_version, 2, 11):
+        raise consumers.too_old_error(info.name, info.server_version, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
         raise UnsupportedStreamError(conditions.NO_DIRECT_GETS(stream=info.name))
 

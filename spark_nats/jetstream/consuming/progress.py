@@ -20,6 +20,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import ask_consumer, configure_durable, move_consumer, too_old_error
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.consumers import durable_config, max_inactive_threshold, reason_not_ours
+from spark_nats.protocol.control import is_older
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ class ProgressConsumers:
             raise UnsupportedStreamError(conditions.PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
         if max_inactive_threshold(info.config):
             raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
-        if js.connection.info.is_older_than(2, 14):
-            raise too_old_error(js, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
+        if is_older(version := info.server_version, 2, 14):
+            raise too_old_error(info.name, version, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
         try:
             self._create_or_take_over(js, info)
         except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer

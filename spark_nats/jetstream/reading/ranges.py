@@ -238,7 +238,7 @@ class RangeReader:
         One that lives on another server than it could was made ``again`` times already, which took ``seconds``.
         """
         stream = self._range.stream
-        if not consumers.survives_purges(js, self._range.filters):
+        if not consumers.survives_purges(js.connection.info.version, self._range.filters):  # nor does the host, mostly
             self._placement.fix_filtering_side(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
@@ -264,6 +264,8 @@ class RangeReader:
             if self._placement.by_server:
                 matching = made.pending / max(1, info.count_sequences_from(cursor.received))
                 self._placement.pin_if_most_match(matching, info.average_size)
+                if not consumers.survives_purges(made.server_version, filters):
+                    self._placement.fix_filtering_side(by_server=False)
             if self._keeps_consumer and consumers.may_keep_consumers(js, info):
                 consumer.keep = lambda asked: consumers.keep_or_delete(js, key, made, info.created, max(asked, used))
         except BaseException:

@@ -255,7 +255,7 @@ class Putting:
         room, whose = js.connection.info.max_payload or wire.CHUNK_BYTES, "the server's max_payload"
         if (most := self._state.max_message_size) is not None and most < room:
             room, whose = most, "the object store's max_msg_size"
-        guard = {EXPECTED_STREAM: self._stream} if can_rows_name_stream(self._state, js.connection) else {}
+        guard = {EXPECTED_STREAM: self._stream} if can_rows_name_stream(self._state) else {}
         header = encode_block(guard)
         size = max(1, min(wire.CHUNK_BYTES, room - len(header)))
         content = self._content or b""

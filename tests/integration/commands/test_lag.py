@@ -19,7 +19,7 @@ import spark_nats
 from spark_nats.cli import main
 from spark_nats.errors import OptionError
 from spark_nats.lag import lag_of_progress
-from tests.integration.commands.test_permissions import READ, login, user, users
+from tests.integration.commands.test_permissions import READ, hub_and_leaf, login, user, users
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded, write
 from tests.nats_py import NatsPy, wait_until
@@ -422,21 +422,21 @@ def test_the_query_of_an_object_store_has_lost_no_object_that_was_replaced(
     assert len(query.rows(2)) == 2
 
 
-@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+@pytest.mark.parametrize("place", ["newest", "2.11", "2.11 behind a newer leaf"])
 def test_filters_of_different_depths_are_counted_exactly(
-    server_factory: ServerFactory,
-    binary: Path | None,
-    unique: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    server_factory: ServerFactory, place: str, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A consumer of nats-server 2.11 with these filters counts others."""
-    server = server_factory(binary=binary)
-    with NatsPy(server.url) as client:
+    domain = ["--domain", "hub"] if "leaf" in place else []
+    if domain:
+        owner, server = hub_and_leaf(server_factory, hub_binary=OLDER_BINARY)
+    else:
+        owner = server = server_factory(binary=OLDER_BINARY if place == "2.11" else None)
+    with NatsPy(owner.url) as client:
         client.create_stream(unique, [f"{unique}.>"])
         client.publish_acked([(f"{unique}.{leaf}", b"") for leaf in ("a", "c.d", "b", "c.d", "b", "x.y", "b")])
         checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 1))
-        _, stream = lag(server, checkpoint, capsys, "--subject", f"{unique}.*,{unique}.c.*")
+        _, stream = lag(server, checkpoint, capsys, "--subject", f"{unique}.*,{unique}.c.*", *domain)
         assert stream["behind"] == 6
         wait_until(lambda: not client.consumers(unique))
 

@@ -23,6 +23,18 @@ def test_a_restored_stream_is_not_relied_on_though_its_server_goes_on() -> None:
     assert not NOTED.knows_ids_if_present(restored, 1.0)
 
 
+@pytest.mark.parametrize("cluster", ["", "C"])
+def test_a_stream_with_one_replica_may_have_been_moved_away_and_back_in_a_cluster(cluster: str) -> None:
+    config = {"name": "Q", "subjects": [], "retention": "workqueue", "num_replicas": 1, "duplicate_window": 120 * 10**9}
+    state = {"messages": 0, "bytes": 0, "first_seq": 2, "last_seq": 1}
+    answer = {"created": "then", "config": config, "state": state, "cluster": {"leader": "n0"}}
+    server = ServerInfo(server_name="n0", server_id="NABC", cluster=cluster)
+    js = SimpleNamespace(connection=SimpleNamespace(info=server))
+    memory = memory_of(js, parse_stream(answer, "Q"))  # type: ignore[arg-type]
+    assert memory.knows_ids_if_present(memory, 30.0)
+    assert memory.knows_all(memory, 30.0) == (not cluster)
+
+
 @pytest.mark.parametrize("deleted", [0, 1])
 def test_a_process_that_starts_may_miss_ids_where_messages_in_between_were_removed(deleted: int) -> None:
     def info(since: str) -> StreamInfo:  # of a leader

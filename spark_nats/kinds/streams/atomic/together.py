@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.connection import Connection
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher
 from spark_nats.jetstream.streams import StreamInfo
@@ -27,11 +26,10 @@ class Together(RowWriter):
 
     acted_on = ("the option 'atomic'",)
 
-    def check_target_stream(self, connection: Connection, stream: StreamInfo) -> None:
+    def check_target_stream(self, stream: StreamInfo) -> None:
         """Check on the driver that the server and the stream store rows together."""
-        version = stream.server_version or connection.info.version
-        if is_older(version, 2, 12):
-            raise PublishError(conditions.SERVER_STORES_SINGLY(version=version))
+        if is_older(stream.server_version, 2, 12):
+            raise PublishError(conditions.SERVER_STORES_SINGLY(version=stream.server_version))
         if not stream.config.get("allow_atomic"):
             raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
         _check_increments_supported(stream)

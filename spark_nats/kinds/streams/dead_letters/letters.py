@@ -288,7 +288,7 @@ class DeadLetters(RowWriter):
                 most = min(connection.info.max_payload, _max_message_size_of(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
                 about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
-                about |= {EXPECTED_STREAM: stream} if can_rows_name_stream(info, connection) else {}
+                about |= {EXPECTED_STREAM: stream} if can_rows_name_stream(info) else {}
                 letters = [encode_dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
                     connection,

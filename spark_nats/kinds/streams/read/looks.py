@@ -41,6 +41,7 @@ from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RET
 from spark_nats.kinds.streams.read.losses import loss_of_stream, raise_or_warn, removal_is_normal
 from spark_nats.kinds.streams.read.row_warnings import warn_of_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
+from spark_nats.protocol.control import is_older
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class Look:
         memory.servers[name] = peers_in_connected_cluster(info, self.js.connection.info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)
         # Direct gets return batches of messages (ADR-31) since nats-server 2.11.
-        if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
+        if info.allows_direct_gets and not is_older(info.server_version, 2, 11):
             memory.sizes[name] = info.average_size
         else:
             memory.sizes.pop(name, None)
@@ -324,7 +325,7 @@ class Look:
         """Check that a stream which removes acknowledged messages may be read without acknowledging them."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:
-                check_direct_gets(self.js, info)
+                check_direct_gets(info)
             return
         is_streaming = self.options.ending is None
         if self.options.pattern is not None:  # one error names all streams that match and cannot be read

@@ -129,7 +129,7 @@ def prepare_write_and_mark_start(
             relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
             if relies_on_ids and not stream.duplicate_window:
                 logger.warning(conditions.IDS_NOT_RECOGNIZED(target=describe_stream(name)).with_code)
-            writer.check_target_stream(connection, stream)
+            writer.check_target_stream(stream)
             _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
             streams.append(stream)
         if options.has_several_targets:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.conditions import ConditionText, Topic
@@ -179,8 +178,8 @@ class _Target:
         self._is_open = True
         if stream is not None and first is not None:
             move_to_leader(lease, stream, first.num_rows, first.nbytes)
-        names_stream = stream is not None and can_rows_name_stream(stream, lease.js.connection)
-        unknown = () if stream is None else headers_unknown_to(stream, lease.js.connection)
+        names_stream = stream is not None and can_rows_name_stream(stream)
+        unknown = () if stream is None else headers_unknown_to(stream)
         most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids
         checker = RowChecker(options, self._max_payload, ids, names_stream, sink.columns, unknown, most)
         self._writer.open(stream, checker)
@@ -217,7 +216,7 @@ class _Target:
         return Written(counts, task.query if deduplication.unsure else None, task.run, by_stream)
 
 
-def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
+def can_rows_name_stream(stream: StreamInfo) -> bool:
     """Tell whether rows name their stream in a header, so that no other one stores them.
 
     A stream of counters refuses that, and mirrors on old servers do, which are taken to be of the version that leads
@@ -226,18 +225,12 @@ def can_rows_name_stream(stream: StreamInfo, connection: Connection) -> bool:
     """
     if has_counters(stream) or stream.config.get("republish"):
         return False
-    return not is_older(_leader_version_of(stream, connection), *MIRRORED_SINCE)
+    return not is_older(stream.server_version, *MIRRORED_SINCE)
 
 
-def headers_unknown_to(stream: StreamInfo, connection: Connection) -> tuple[str, ...]:
+def headers_unknown_to(stream: StreamInfo) -> tuple[str, ...]:
     """Return the headers that the server which leads a stream would store without acting on them."""
-    version = _leader_version_of(stream, connection)
-    return tuple(name for name, since in KNOWN_SINCE.items() if is_older(version, *since))
-
-
-def _leader_version_of(stream: StreamInfo, connection: Connection) -> str:
-    """Return the version of the server that leads a stream; servers before 2.11 do not say it of another one."""
-    return stream.server_version or connection.info.version
+    return tuple(name for name, since in KNOWN_SINCE.items() if is_older(stream.server_version, *since))
 
 
 class RowWriter:
@@ -267,7 +260,7 @@ class RowWriter:
     def check_dead_letter_stream(self, js: JetStream) -> None:
         """Check on the driver, before the target, what else the tasks need."""
 
-    def check_target_stream(self, connection: Connection, stream: StreamInfo) -> None:
+    def check_target_stream(self, stream: StreamInfo) -> None:
         """Check on the driver that the target stream takes rows as this writer stores them."""
 
     def begin(self, lease: JetStreamLease, task: WriteTask, deduplication: Deduplication) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,23 +13,27 @@ from spark_nats.jetstream.reading.searching import FilterPlacement
 from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.support import MESSAGE, Query, batch_reader, stream_reader
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import BINARY_2_12, Server, ServerFactory, binary_of
+from tests.servers import BINARY_2_12, Cluster, Server, ServerFactory, binary_of
 
 
 @pytest.mark.parametrize("by", ["purge", "rollup"])
-@pytest.mark.parametrize("place", ["2.12", "newest", "2.12 behind a newer leaf"])
+@pytest.mark.parametrize("place", ["2.12", "newest", "2.12 behind a newer leaf", "2.12 beside newer servers"])
 def test_a_subject_that_is_emptied_during_the_read_takes_nothing_of_another_with_it(
-    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, place: str, by: str
+    server_factory: ServerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, by: str
 ) -> None:
     """2.12 moves a consumer of both past the last message that was removed, and says that nothing is left."""
     monkeypatch.setattr(FilterPlacement, "change_if_slow", lambda *_: False)  # or it may read all of them by chance
-    count, domain = 3000, dict[str, str]()
-    if "leaf" in place:
-        (owner, server), domain = hub_and_leaf(server_factory, hub_binary=BINARY_2_12), {"domain": "hub"}
-    else:
-        owner = server = server_factory(binary=BINARY_2_12 if place == "2.12" else None)
-    with NatsPy(owner.url) as client:
-        client.create_stream("S", allow_rollup_hdrs=True)
+    count, domain, placement = 3000, dict[str, str](), dict[str, Any]()
+    with ExitStack() as stack:
+        if "leaf" in place:
+            (owner, server), domain = hub_and_leaf(server_factory, hub_binary=BINARY_2_12), {"domain": "hub"}
+        elif "beside" in place:
+            owner, server, _ = stack.enter_context(Cluster(tmp_path, oldest=BINARY_2_12)).servers
+            placement = {"placement": {"tags": ["n0"]}}
+        else:
+            owner = server = server_factory(binary=BINARY_2_12 if place == "2.12" else None)
+        client = stack.enter_context(NatsPy(owner.url))
+        client.create_in_cluster("S", allow_rollup_hdrs=True, **placement)
         client.publish_acked(
             [("S.status", b""), *[("S.host", b"x" * 10_000), ("S.other", b""), ("S.other", b"")] * count]
         )

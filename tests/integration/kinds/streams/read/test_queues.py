@@ -535,8 +535,14 @@ def test_a_durable_from_which_somebody_pulls_is_refused(nats_server: Server, nat
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (INTEREST, "releasing from a stream with interest retention needs nats-server 2.14 or newer, but nats://"),
-        (LIMITS, "releasing from a stream with limits retention needs nats-server 2.14 or newer, but nats://"),
+        (
+            INTEREST,
+            "a stream with interest retention needs nats-server 2.14 or newer, but the server of stream 'S' is 2.11",
+        ),
+        (
+            LIMITS,
+            "a stream with limits retention needs nats-server 2.14 or newer, but the server of stream 'S' is 2.11",
+        ),
     ],
 )
 def test_servers_that_are_too_old_are_refused(

@@ -25,7 +25,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
     answer_or_raise,
 )
-from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
+from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer, prefix_of_domain
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
 from spark_nats.protocol.publish_acks import Said, classify_answer, stored_sequence_or_error
@@ -61,6 +61,12 @@ class JetStream:
 
     connection: Connection
     prefix: str = API_PREFIX
+
+    @property
+    def may_be_clustered(self) -> bool:
+        """Whether a cluster may hold the streams: the connected server's, or one in another domain or account."""
+        here = self.connection.info
+        return bool(here.cluster) or self.prefix not in (API_PREFIX, prefix_of_domain(here.domain))
 
     def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the answer's JSON object.

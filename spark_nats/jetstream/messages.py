@@ -29,7 +29,7 @@ def may_be_former_leader(js: JetStream, info: StreamInfo | None = None) -> bool:
     A leader that was paused does not know what another one has stored since. Its own state, as it was just before,
     tells whether it has heard from all others; without one, any leader in a cluster may have been paused.
     """
-    return bool(js.connection.info.cluster) if info is None else not info.undisputed
+    return js.may_be_clustered if info is None else not info.undisputed
 
 
 class StoredMessage(NamedTuple):

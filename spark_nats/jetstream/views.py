@@ -29,7 +29,7 @@ from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, parse_stream
 from spark_nats.jetstream.times import find_time_fall
-from spark_nats.protocol.api import API_PREFIX, Api
+from spark_nats.protocol.api import Api
 
 CONFIRMATION = 12.0
 """Seconds for which a cluster has to report a loss. A leader without followers notices within ten (the server's
@@ -99,7 +99,7 @@ def ask_all_again_if_doubted(
     another leader. So of two leaders, the one that knows less was paused.
     """
     found: dict[str, StreamInfo | NatsError] = dict(answered)
-    twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
+    twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.may_be_clustered
     doubted = [
         StateOf(name)
         for name, info in answered.items()
@@ -234,7 +234,7 @@ class StreamView:
     def require_loss_confirmed(self, js: JetStream, stream: str, what: str) -> None:
         """Raise a transient error unless the loss ``what`` was reported for long enough, or outside a cluster."""
         since = self._since.setdefault(stream, clock.monotonic())
-        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
+        if js.may_be_clustered and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
     def require_loss_before(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
@@ -260,9 +260,7 @@ class StreamView:
     def needs_history_request(self, js: JetStream, stream: str) -> bool:
         """Tell, before a stream's state is requested, whether to request its history in the same round trip."""
         seen = self._seen.get(stream)
-        return (
-            seen is None or seen.connection != _connection_identity(js) or (seen.busy and _may_be_on_another_server(js))
-        )
+        return seen is None or seen.connection != _connection_identity(js) or (seen.busy and js.may_be_clustered)
 
     def needs_comparison(self, js: JetStream, info: StreamInfo) -> bool:
         """Tell whether the history of a stream in this state has to be compared."""
@@ -273,7 +271,7 @@ class StreamView:
             or (seen.info.leader, seen.info.led_since) != (info.leader, info.led_since)
             or info.last_sequence < seen.info.last_sequence
             or info.last_time < seen.info.last_time
-            or (_may_be_on_another_server(js) and not info.led_since and info.last_time != seen.info.last_time)
+            or (js.may_be_clustered and not info.led_since and info.last_time != seen.info.last_time)
         )
 
     def note_intact(self, js: JetStream, info: StreamInfo) -> None:
@@ -328,11 +326,6 @@ class StreamView:
             highest = passed
         self._clocks[info.name] = highest, now
         return highest
-
-
-def _may_be_on_another_server(js: JetStream) -> bool:
-    """Tell whether a stream may be on another server than the connected one."""
-    return bool(js.connection.info.cluster) or js.prefix != API_PREFIX
 
 
 def _connection_identity(js: JetStream) -> tuple[str, int]:

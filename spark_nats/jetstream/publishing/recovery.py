@@ -681,7 +681,7 @@ class Recovery:
         last, end = row.sequence, info.last_sequence + 1
         first = None if end > last else end
         if info.time:
-            since = info.time - round(ago * 1e9) + (SKEW if js.connection.info.cluster else 0)
+            since = info.time - round(ago * 1e9) + (SKEW if js.may_be_clustered else 0)
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
                 first = find_first_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:

@@ -53,9 +53,22 @@ def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.Mo
     assert answered == [b"PONG\r\n"] * 3
 
 
-@pytest.mark.parametrize("greeting", [GREETING, GREETING.replace(b',"cluster":"C"', b"")], ids=["cluster", "alone"])
-def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_was_said_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, greeting: bytes
+ALONE = GREETING.replace(b'"cluster":"C"', b'"domain":"hub"')
+
+
+@pytest.mark.parametrize(
+    ("greeting", "prefix", "at_once"),
+    [
+        (GREETING, "$JS.API", False),
+        (ALONE, "$JS.API", True),
+        (ALONE, "$JS.hub.API", True),
+        (ALONE, "$JS.leaf.API", False),
+        (ALONE, "shared.api", False),
+    ],
+    ids=["cluster", "alone", "alone in its domain", "another domain", "another account"],
+)
+def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_what_may_be_a_cluster_when_it_was_said_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, greeting: bytes, prefix: str, at_once: bool
 ) -> None:
     monkeypatch.setattr(views, "CONFIRMATION", 0.2)
 
@@ -64,12 +77,12 @@ def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_w
         peer.wait_for_close()
 
     with scripted_server(script) as url, connect(options_for(url)) as connection:
-        js, guard = JetStream(connection), StreamView(patience=60.0)
+        js, guard = JetStream(connection, prefix), StreamView(patience=60.0)
 
         def is_believed(guard: StreamView = guard) -> bool:
             return succeeds(lambda: guard.require_loss_confirmed(js, "S", "the stream 'S' does not exist"))
 
-        if greeting is not GREETING:
+        if at_once:
             assert is_believed()
             return
         with pytest.raises(JetStreamError, match="may not be up to date"):

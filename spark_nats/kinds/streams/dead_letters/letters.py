@@ -164,7 +164,7 @@ class DeadLetters(RowWriter):
             stored = stream.last_time or (stream.last_sequence and stream.time)  # a new replica may not know when
             self._unread = mark if stored >= mark.time else None
             return None
-        time = mark.time - notes.clock_setback(mark, stream.time) - (SKEW if js.connection.info.cluster else 0)
+        time = mark.time - notes.clock_setback(mark, stream.time) - (SKEW if js.may_be_clustered else 0)
         first = find_first_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids

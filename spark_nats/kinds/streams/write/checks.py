@@ -244,6 +244,6 @@ def _put_probe_with_retries(js: JetStream, bucket: Bucket) -> None:
             bucket.put(_PROBE, b"{}")
             return
         except JetStreamUnavailableError:
-            if not js.connection.info.cluster or clock.monotonic() > deadline:
+            if not js.may_be_clustered or clock.monotonic() > deadline:
                 raise
         js.connection.receive_for(_ONCE_MORE)

@@ -223,7 +223,7 @@ class ExactlyOnce(Deduplication):
             if ask_if_intact(js, mark.end, stream):
                 return stream, mark
         # A note of an older version lacks the time of the last message; the time of the note replaces it.
-        before = mark.time - (SKEW if js.connection.info.cluster else 0)
+        before = mark.time - (SKEW if js.may_be_clustered else 0)
         end = mark.end if mark.end.time is not None else mark.end._replace(time=before)
         since = max(0, min(find_first_new(js, end, stream), end.last) - 1)
         if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost

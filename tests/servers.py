@@ -265,6 +265,12 @@ class Cluster:
             self.wipe(server)
         server.start()
 
+    def restart_as(self, server: NatsServer, binary: Path | None) -> None:
+        """Upgrade or downgrade a server: the same store with another program."""
+        self.end(server)
+        server._binary = binary
+        server.start()
+
     def end(self, server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
         """Ask a server to end, and wait until it has: see :func:`end`."""
         end(server, how, timeout)

@@ -84,6 +84,10 @@ RELEASE_WAITS = Condition(
     "work queue {stream!r}: the query has processed the messages before sequence {end}, but those from {first} on stay "
     "until {whom} has them too; if it never comes back, delete it (nats consumer rm {stream} {consumer})"
 )
+RELEASE_NEEDS_UPGRADE = Condition(
+    "stream {stream!r}: the query has processed the messages before sequence {end}, but they stay: the server {leader} "
+    "leads the consumer {consumer!r}, is {version}, and releases none; nats-server 2.14 or newer does"
+)
 CONSUMERS_NOT_LISTED = passing(
     "stream {stream!r} has {consumers} consumers, of which {listed} are listed: what the others still need is unknown"
 )
@@ -173,7 +177,6 @@ ANSWER_FROM_ELSEWHERE = Condition(
     "{last}"
 )
 REPLY_INVALID = Condition("the reply subject of a delivery is not a JetStream acknowledgement subject: {reply!r}")
-DIRECT_GET_INVALID = Condition("the answer to a direct get is not valid: {header!r}")
 DIRECT_GET_WITHOUT_SEQUENCE = Condition("the answer to a direct get has a sequence that is not a number")
 DIRECT_GET_WITHOUT_TIME = Condition("the answer to a direct get has an invalid time: {time!r}")
 PAYLOADS_LEFT_OUT = Condition("the server has left out payloads without saying how large they are")

@@ -266,6 +266,9 @@ class DurableHandle:
         A work queue keeps those that a stream which sources or mirrors it has still to copy: the next release of that
         sequence comes back to them.
 
+        An interest stream keeps all while a server before 2.14 leads the durable, as it may in a cluster that is
+        upgraded. Such a server does not answer, and no other one can release.
+
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
         if self.needs_no_release(end) or end > info.last_sequence + 1:
@@ -273,6 +276,9 @@ class DurableHandle:
         is_shared = self.retention == WORK_QUEUE and info.consumers > 1
         found, listed = self._find_and_check_owner(js, with_all=is_shared)
         if found is None:
+            return
+        if self.retention != WORK_QUEUE and is_older(found.server_version, 2, 14):
+            self._waits.note_and_log_old_server(info.name, found, end)
             return
         if is_shared and (needed := find_first_needed(js, info, listed, self.name, self._filters, end)):
             self._waits.note_and_log(info.name, needed, end)
@@ -339,6 +345,15 @@ class _Waits:
     def is_too_early(self, end: int) -> bool:
         """Tell whether it is too early to try the release of all before a sequence again."""
         return end == self._end and clock.monotonic() < self._rests_until
+
+    def note_and_log_old_server(self, stream: str, found: ConsumerInfo, end: int) -> None:
+        """Note that the server which leads the durable ``found`` releases nothing; log it once for each server."""
+        self._end, self._rests_until = end, clock.monotonic() + LOOK_INTERVAL
+        if self._said.add_if_new((found.leader, logging.WARNING)):
+            text = conditions.RELEASE_NEEDS_UPGRADE(
+                stream=stream, end=end, consumer=found.name, leader=found.leader, version=found.server_version
+            )
+            logger.warning(text.with_code)
 
     def note_and_log(self, stream: str, needed: Needed, end: int) -> None:
         """Note that a message before ``end`` is still needed; log it once, and once more after a while."""

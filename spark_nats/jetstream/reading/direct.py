@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
-from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
+from spark_nats.conditions.jetstream import READING_FAILED
+from spark_nats.errors import JetStreamError, PermissionsError
 from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_another_error
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
@@ -152,9 +152,8 @@ class DirectGets:
             if not direct_gets.is_unbatched_answer(header):
                 self._stranger = f"; {answered_by_another_error(self._subject, payload)}"
                 return
-            if self._optional:  # while a cluster is upgraded
-                raise self.note_unavailable_as_restart("a server answers that is older than 2.11, and knows no batches")
-            raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
+            why = "a server answers that is older than 2.11, and knows no batches"  # while a cluster is upgraded
+            raise self.note_unavailable_as_restart(why) if self._optional else Restart(why)
         match direct_gets.interpret_direct_status(status):
             case direct_gets.BatchEnded(last, pending):
                 if last != self._last:

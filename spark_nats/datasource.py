@@ -37,11 +37,14 @@ class NatsDataSource(DataSource):
         NatsError: for writing, the server cannot be reached or refuses the credentials.
     """
 
-    @errors_for_spark()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Parsed here, so that load() and start() fail before any action, and the driver reads the options' files.
-        self._settings = parse_options(options)
+        # Spark may show the local variables of each frame that an error passes (tracebackWithLocals, since 4.1), and
+        # options have secrets.
+        del options
+        with errors_for_spark():
+            # Parsed here, so that load() and start() fail before any action, and the driver reads the options' files.
+            self._settings = parse_options(self.options)
 
     @classmethod
     def name(cls) -> str:

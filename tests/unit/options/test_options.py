@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+import traceback
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
-from spark_nats import NatsForeachWriter
+from spark_nats import NatsDataSource, NatsForeachWriter
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.kinds.buckets import BUCKETS
@@ -195,6 +197,23 @@ def test_secrets_are_in_no_representation():
     assert "s3cret" not in repr(read(user="me", password="s3cret"))
     assert "t0ken" not in repr(read(token="t0ken"))
     assert "t0ken" not in repr(parse_options({"token": "t0ken"}))
+
+
+@pytest.mark.parametrize("mistake", [{"strem": "ORDERS"}, {"maxRecordsPerPartition": "many"}, {"url": "nats://host"}])
+def test_no_frame_that_an_error_passes_has_a_secret_where_spark_shows_local_variables(mistake):
+    def options():
+        return CaseInsensitiveDict({"stream": "ORDERS", "user": "me", "password": "s3cret", **mistake})
+
+    def make():
+        NatsDataSource(options=options())
+
+    with pytest.raises(OptionError) as raised:
+        make()
+    # as PySpark does with spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled
+    error = raised.value
+    text = "".join(traceback.TracebackException(type(error), error, raised.tb, capture_locals=True).format())
+    assert "in make\n" in text
+    assert "s3cret" not in text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ PAGE = ROOT / "docs" / "promises.md"
 # such as where it keeps a message, is not ours to promise.
 TABLES = {
     "writing": ["Delivery guarantees", "Streams behind the target", "Server headers"],
-    "exactly-once": ["How the guarantees work", "What servers forget", "State that is repartitioned"],
+    "exactly-once": [
+        "How the guarantees work",
+        "What servers forget",
+        "Two attempts at once",
+        "State that is repartitioned",
+    ],
     "durability": ["What can lose acknowledged messages", "How a query detects a loss", "What is the same stream"],
     "failover": ["What is known of message ids"],
     "queues": ["", "Streams that copy a queue"],  # the first one is above the first heading but the page's own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,8 @@ libraries:
 
 
 @pytest.mark.long("spark_nats/datasource.py", "spark_nats/sparkapi.py")
-def test_a_pipeline_reads_and_writes_streams_and_does_so_anew_with_a_full_refresh(
+@pytest.mark.timeout(1000)
+def test_a_pipeline_reads_and_writes_streams_goes_on_and_begins_anew_with_a_full_refresh_of_all(
     spark_environment: dict[str, str], server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     server = server_factory()
@@ -41,8 +41,10 @@ def test_a_pipeline_reads_and_writes_streams_and_does_so_anew_with_a_full_refres
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
         def run(*more: str) -> list[int]:
+            confs = ("spark.ui.enabled=false", "spark.sql.catalogImplementation=hive")
+            named = [word for conf in confs for word in ("--conf", conf)]
             done = subprocess.run(
-                [Path(sys.executable).with_name("spark-pipelines"), "run", *more, "--conf", "spark.ui.enabled=false"],
+                [Path(sys.executable).with_name("spark-pipelines"), "run", *more, *named],
                 env={**spark_environment, "PATH": path},
                 cwd=tmp_path,
                 capture_output=True,
@@ -57,5 +59,6 @@ def test_a_pipeline_reads_and_writes_streams_and_does_so_anew_with_a_full_refres
 
         assert run() == list(range(10))
         client.store("orders.eu", range(10, 15))
-        shutil.rmtree(tmp_path / "spark-warehouse")  # the catalog in memory has forgotten the table
-        assert run("--full-refresh-all") == sorted([*range(10), *range(15)])
+        assert run() == list(range(15))
+        assert run("--full-refresh", "results") == list(range(15))
+        assert run("--full-refresh-all") == sorted([*range(15), *range(15)])

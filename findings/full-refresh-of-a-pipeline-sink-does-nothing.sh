@@ -10,6 +10,8 @@
 # Usage: bash findings/full-refresh-of-a-pipeline-sink-does-nothing.sh     Exit status 0: the behaviour is still there; 3: Java is missing; anything else: it has changed, or the set-up failed.
 set -euo pipefail
 command -v java > /dev/null || { echo "needs Java 17"; exit 3; }
+# spark-pipelines starts a server of Spark Connect on its usual port, and takes no other.
+python3 -c "import socket; socket.create_server(('127.0.0.1', 15002))" 2> /dev/null || { echo "needs port 15002, which another program has"; exit 3; }
 W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
 if [ -n "${FINDINGS_VENV:-}" ]; then V="$FINDINGS_VENV"; else
   python3 -m venv "$W/venv"; V="$W/venv"; "$V/bin/python" -m pip -q --disable-pip-version-check install "pyspark[pipelines]==4.3.0" pyarrow==26.0.1 pandas==2.3.3

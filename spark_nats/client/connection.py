@@ -12,14 +12,21 @@ import pyarrow as pa
 
 from spark_nats import clock
 from spark_nats.client.choosing import note_name, note_reached, note_unreachable, servers_to_try
-from spark_nats.client.link import Link
+from spark_nats.client.link import Link, ask_info
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.client.transport import reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, NOBODY_LISTENS, REQUEST_TIMEOUT
-from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError, NoRespondersError
+from spark_nats.errors import (
+    AuthorizationError,
+    NatsConnectionError,
+    NatsError,
+    NatsTimeoutError,
+    NoRespondersError,
+    ProtocolError,
+)
 from spark_nats.protocol.bytecolumns import lengths_of
 from spark_nats.protocol.control import encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
@@ -29,6 +36,8 @@ from spark_nats.protocol.subjects import subject_violation
 
 SECOND_ANSWER = 1.0
 """Seconds within which a second answer comes, where two responders have the same subject."""
+MAX_SILENT = 2
+"""How many servers that say nothing end a search for versions."""
 
 
 class Reply(NamedTuple):
@@ -288,6 +297,25 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
         failures=[error for _, error in failures],
         transient=None if refused else max(transient),
     ).about(*(dict.fromkeys(topics) or [Topic.SERVERS]))
+
+
+def ask_versions(connection: Connection, names: Collection[str]) -> dict[str, str]:
+    """Return the versions of servers of the connected cluster by their names, as far as they tell them without a login.
+
+    Their addresses are those in ``options.servers``, and those that the connected server announces.
+    """
+    found, silent = {connection.info.server_name: connection.info.version}, 0
+    announced = [connection.server.parse_announced(url, tls=False) for url in connection.info.connect_urls]
+    for server in dict.fromkeys(filter(None, (*connection.options.servers, *announced))):
+        if silent == MAX_SILENT or found.keys() >= set(names):
+            break
+        try:
+            info = ask_info(server)
+        except (OSError, ProtocolError):
+            silent += 1
+        else:
+            found[info.server_name] = info.version
+    return {name: version for name, version in found.items() if name in names}
 
 
 def _describe_failure(server: Server, error: Exception) -> str:

@@ -35,7 +35,7 @@ from spark_nats.errors import (
     ProtocolError,
     ServerError,
 )
-from spark_nats.protocol.control import ConnectOptions, ErrorKind, ServerInfo
+from spark_nats.protocol.control import ConnectOptions, ErrorKind, ServerInfo, parse_info
 from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, Session
 from spark_nats.version import __version__
 
@@ -47,6 +47,8 @@ _DOUBT = (
 )
 _REASON_WAIT = 0.2  # seconds to wait for the server's reason after a failed send
 _MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
+_INFO_WAIT = 1.0  # seconds for the INFO of a server that is only asked for its version
+_MAX_INFO = 1 << 16  # bytes of it
 
 
 class Link:
@@ -368,3 +370,22 @@ class Link:
     def _check_open(self) -> None:
         if self.closed:
             raise NatsConnectionError(conditions.CONNECTION_CLOSED(server=self.server))
+
+
+def ask_info(server: Server) -> ServerInfo:
+    """Return the INFO that a server sends to whoever connects, except with TLS first.
+
+    Raises:
+        OSError: the server cannot be reached, or has said nothing within :data:`_INFO_WAIT`.
+        ProtocolError: it says something else.
+    """
+    deadline, said = clock.monotonic() + _INFO_WAIT, b""
+    transport = Transport.open(server.host, server.port, deadline)
+    try:
+        while b"\n" not in said and len(said) < _MAX_INFO:
+            if not transport.wait(deadline) or (part := transport.receive()) is None:
+                raise TimeoutError("no INFO")
+            said += part
+    finally:
+        transport.close()
+    return parse_info(said.partition(b"\r\n")[0].removeprefix(b"INFO "))

@@ -294,7 +294,7 @@ class _Check:
                     activity,
                     publish,
                     (self._inbox,),
-                    MISSING if missing and activity != CREATE else _describe_obstacle(activity, known, state),
+                    MISSING if missing and activity != CREATE else _describe_obstacle(self._js, activity, known, state),
                 )
                 for activity, publish in needs.items()
             )
@@ -401,13 +401,13 @@ def _describe_streams_hearing_too(stream: StreamInfo, others: list[StreamInfo]) 
     return found
 
 
-def _describe_obstacle(activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
+def _describe_obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
     """Return what keeps every user from an activity with a stream; empty when nothing does or the stream is unknown."""
     if stream is None:
         return ""
     try:
         if activity == CONSUME:
-            durables.check_releasable(stream)
+            durables.check_releasable(js, stream)
         elif activity == PEEK and stream.retention == WORK_QUEUE:
             durables.check_direct_gets(stream)
     except UnsupportedStreamError as error:

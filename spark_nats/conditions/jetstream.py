@@ -125,7 +125,7 @@ PROGRESS_WOULD_EXPIRE = Condition(
     Topic.PROGRESS,
 )
 SERVER_TOO_OLD = Condition(
-    "{what} needs nats-server {wanted} or newer, but the server of stream {stream!r} is {version}; upgrade the servers"
+    "{what} needs nats-server {wanted} or newer, but {server} of stream {stream!r} is {version}; upgrade the servers"
 )
 LEFT_BEFORE_CHECKPOINT = Condition(
     "stream {stream!r} has messages before sequence {start}, where the checkpoint resumes, such as {sequence}, and "

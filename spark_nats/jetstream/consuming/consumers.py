@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
+from spark_nats.client.connection import Connection, ask_versions
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, SERVER_TOO_OLD, WAITS_FOR_PLACE
 from spark_nats.errors import (
@@ -37,6 +37,7 @@ from spark_nats.errors import (
     answer_or_raise,
 )
 from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answer_is_protocol_error
+from spark_nats.jetstream.consuming.placing import peers_in_connected_cluster
 from spark_nats.jetstream.listing import Listed, ask_all_consumers
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf, ask_stream_info
@@ -101,9 +102,25 @@ def move_consumer(
         parse_reset_consumer(answer, stream, name, sequence)
 
 
-def too_old_error(stream: str, version: str, wanted: str, what: str) -> UnsupportedStreamError:
+def too_old_error(stream: str, version: str, wanted: str, what: str, name: str = "") -> UnsupportedStreamError:
     """Return the error for a stream's server of a version older than ``wanted``, the one that ``what`` needs."""
-    return UnsupportedStreamError(SERVER_TOO_OLD(what=what, wanted=wanted, stream=stream, version=version))
+    server = f"the server {name!r}" if name else "the server"
+    said = SERVER_TOO_OLD(what=what, wanted=wanted, server=server, stream=stream, version=version)
+    return UnsupportedStreamError(said)
+
+
+def check_servers_move_consumers(js: JetStream, info: StreamInfo, what: str) -> None:
+    """Raise :class:`UnsupportedStreamError` where a server is too old for :func:`move_consumer`, which ``what`` needs.
+
+    Servers before 2.14 do not know the request, which replicas of a consumer note in their log: such a server does not
+    stay up beside newer ones (seen with 2.12.8). Those that cannot be reached from here are not known to be older.
+    """
+    versions = {"": info.server_version}
+    if info.replicas > 1:
+        versions |= ask_versions(js.connection, peers_in_connected_cluster(info, js.connection.info))
+    for name, version in versions.items():
+        if is_older(version, 2, 14):
+            raise too_old_error(info.name, version, "2.14", what, name)
 
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:

@@ -117,7 +117,7 @@ class DurableHandle:
         if self._created == info.created:
             return
         self.retention = info.retention
-        check_releasable(info)
+        check_releasable(js, info)
         version = info.server_version
         if self.retention == INTEREST and not consumers.survives_purges(version, self._filters):
             raise UnsupportedStreamError(conditions.SEVERAL_SUBJECTS_NOT_HELD(stream=info.name, version=version))
@@ -370,14 +370,12 @@ class _Waits:
             logger.log(level, text.with_code)
 
 
-def check_releasable(info: StreamInfo) -> None:
+def check_releasable(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a stream can be read by sequence and its messages then released."""
     if max_inactive_threshold(info.config):
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
-        if is_older(version := info.server_version, 2, 14):
-            what = f"releasing from a stream with {info.retention} retention"
-            raise consumers.too_old_error(info.name, version, "2.14", what)
+        consumers.check_servers_move_consumers(js, info, f"releasing from a stream with {info.retention} retention")
         return
     check_direct_gets(info)
     for name in ("deny_purge", "sealed"):

@@ -17,10 +17,14 @@ from spark_nats.conditions import Once, Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import ask_consumer, configure_durable, move_consumer, too_old_error
+from spark_nats.jetstream.consuming.consumers import (
+    ask_consumer,
+    check_servers_move_consumers,
+    configure_durable,
+    move_consumer,
+)
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.consumers import durable_config, max_inactive_threshold, reason_not_ours
-from spark_nats.protocol.control import is_older
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +63,11 @@ class ProgressConsumers:
             raise UnsupportedStreamError(conditions.PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
         if max_inactive_threshold(info.config):
             raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
-        if is_older(version := info.server_version, 2, 14):
-            raise too_old_error(info.name, version, "2.14", "showing progress by a consumer").about(Topic.PROGRESS)
         try:
+            check_servers_move_consumers(js, info, "showing progress by a consumer")
             self._create_or_take_over(js, info)
+        except UnsupportedStreamError as error:
+            raise error.about(Topic.PROGRESS) from None
         except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer
             self._log_and_postpone(info.name, error)
 

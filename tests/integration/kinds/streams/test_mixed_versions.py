@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spark_nats.errors import UnsupportedStreamError
 from tests.integration.support import MESSAGE, Query, numbers_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import BINARY_2_10, BINARY_2_12, IN_DOCKER, Cluster
@@ -53,3 +55,25 @@ def test_an_interest_stream_is_read_on_and_released_when_its_server_is_upgraded_
         assert "CONSUMER.RESET" not in caplog.text
         cluster.restart_as(cluster.of("n0"), None)
         wait_until(lambda: query.micro_batch() == [] and client.held("S") == 0)
+
+
+@pytest.mark.parametrize("kind", ["interest", "limits", "progress"])
+def test_no_query_that_moves_a_consumer_begins_while_an_older_server_has_a_replica(tmp_path: Path, kind: str) -> None:
+    """Such a server would end when it reads what the newer ones have agreed upon."""
+    retention = "interest" if kind == "interest" else "limits"
+    how: dict[str, Any] = {"progressConsumer": "shown"} if kind == "progress" else {"consume": True}
+    with Cluster(tmp_path, oldest=BINARY_2_12) as cluster, NatsPy(cluster.of("n1").url) as client:
+        client.create_in_cluster("S", num_replicas=3, retention=retention, allow_direct=True)
+        client.hand_over("S", "n1")
+        wait_until(lambda: all(each["current"] for each in client.stream_info("S")["cluster"]["replicas"]))
+        with pytest.raises(
+            UnsupportedStreamError, match=r"2\.14 or newer, but the server 'n0' of stream 'S' is 2\.12\.8"
+        ):
+            Query(stream_reader(cluster.of("n1"), MESSAGE, stream="S", **how)).micro_batch()
+        assert client.consumers("S") == []
+        cluster.restart_as(cluster.of("n0"), None)
+        wait_until(lambda: all(each["current"] for each in client.stream_info("S")["cluster"]["replicas"]))
+        query = Query(stream_reader(cluster.of("n1"), MESSAGE, stream="S", startingOffsets="earliest", **how))
+        assert query.micro_batch() == []
+        client.store("S.x", range(10))
+        assert numbers_of(query.rows(10)) == [*range(10)]

@@ -404,7 +404,7 @@ def offset(theme: Theme) -> Drawing:
     advance = d.box(
         228, 222, 224, 66, ["`decide_advance`", "start, facts, limits: pure,", "yields what it lacks"], "ours"
     )
-    more = d.box(228, 322, 224, 48, ["`answer_and_resume_durables`", "one more round trip"], "nats")
+    more = d.box(228, 322, 224, 48, ["`ask_and_resume_durables`", "one more round trip"], "nats")
     act = d.box(228, 386, 224, 32, ["`losses.say, durables`"], "ours")
     json = d.box(228, 434, 224, 32, ["`positions.to_json`"], "ours")
     d.arrow(latest.bottom, retrying.top)

@@ -67,7 +67,7 @@ def _make_output_safe() -> None:
 # Each command imports what is slow to import when it runs, so that --help is fast.
 
 
-def _demo(parsed: argparse.Namespace) -> int:
+def _run_demo(parsed: argparse.Namespace) -> int:
     from spark_nats.demo.voice import Voice
 
     with Voice() as voice:
@@ -111,7 +111,7 @@ def _run_check(parsed: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _lag(parsed: argparse.Namespace) -> int:
+def _run_lag(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.lag import prometheus_text, show, wait_and_ask_lag
 
     found = wait_and_ask_lag(parsed.checkpoint, parse_options(_options_in(parsed)))
@@ -124,7 +124,7 @@ def _lag(parsed: argparse.Namespace) -> int:
     return 1 if any(stream.problem for stream in found.lag.streams) else 0
 
 
-def _options(parsed: argparse.Namespace) -> int:
+def _run_options(parsed: argparse.Namespace) -> int:
     shown = [
         {
             "section": section,
@@ -200,7 +200,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "user may do with them. Nothing is changed. The status is 0 when the server lets us in, the streams that are "
         "named are there, and what is required is possible.",
     )
-    _add_connection(check)
+    _add_connection_options(check)
     what = check.add_argument_group("what to look at")
     _add_option(what, known["stream"], "streams to look at, comma-separated (default: all)")
     _add_option(what, known["streampattern"], "streams to look at, whose whole names this regular expression matches")
@@ -216,7 +216,7 @@ def _make_parser() -> argparse.ArgumentParser:
         metavar="ACTIVITY",
         help=f"end with status 1 unless this is possible, comma-separated: {', '.join(ACTIVITIES)}",
     )
-    _add_json(check)
+    _add_json_option(check)
     check.set_defaults(run=_run_check)
 
     lag = commands.add_parser(
@@ -228,22 +228,22 @@ def _make_parser() -> argparse.ArgumentParser:
     lag.add_argument(
         "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"
     )
-    _add_connection(lag)
+    _add_connection_options(lag)
     of_query = lag.add_argument_group("of the query")
     _add_option(of_query, known["subject"], "its option 'subject', if it has one")
     _add_option(of_query, known["keys"], "its option 'keys', if it reads a KV bucket and has one")
     _add_option(of_query, known["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")
     shown = lag.add_mutually_exclusive_group()
-    _add_json(shown)
+    _add_json_option(shown)
     shown.add_argument("--prometheus", action="store_true", help="print metrics in the text format of Prometheus")
-    lag.set_defaults(run=_lag)
+    lag.set_defaults(run=_run_lag)
 
     options = commands.add_parser("options", help='list the options of format("nats")')
     options.add_argument(
         "scope", nargs="?", choices=("read", "write"), help="only those for reading, or those for writing"
     )
-    _add_json(options)
-    options.set_defaults(run=_options)
+    _add_json_option(options)
+    options.set_defaults(run=_run_options)
 
     demo = commands.add_parser(
         "demo",
@@ -269,14 +269,14 @@ def _make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep the streams to look at; a server that was started runs until Ctrl-C",
     )
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_run_demo)
     return parser
 
 
 _OPTION = "option "  # prefix of argparse destinations that hold options of format("nats")
 
 
-def _add_connection(parser: argparse.ArgumentParser) -> None:
+def _add_connection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how to connect", 'The options of format("nats"), by the same names.')
     for option in CONNECTION.values():
         _add_option(group, option)
@@ -288,7 +288,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, meaning: str | N
     group.add_argument(f"--{option.name}", dest=f"{_OPTION}{option.name}", metavar="VALUE", help=shown)
 
 
-def _add_json(parser: argparse._ActionsContainer) -> None:
+def _add_json_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

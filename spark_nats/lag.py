@@ -27,7 +27,7 @@ from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.messages import ask_last_sequence, ask_message_from
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import ask_and_judge, ask_stream_info, find_first_new
+from spark_nats.jetstream.views import ask_and_judge, ask_first_new, ask_stream_info
 from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import VERSION, OffsetEntry, QueryOffset, from_json
@@ -324,7 +324,7 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
     if found is Judgement.REWRITTEN:
-        first = find_first_new(js, position, info)
+        first = ask_first_new(js, position, info)
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
@@ -341,12 +341,12 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
     if last < first:
         return replace(_with_end_and_catch_up(lag, first, 0), problem=problem)
     oldest = ask_message_from(js, info.name, first, filters or (">",))
-    behind = _count_unread_or_maximum(js, info, first, last, filters)
+    behind = _ask_unread_or_maximum(js, info, first, last, filters)
     lag = _with_end_and_catch_up(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag
 
 
-def _count_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
+def _ask_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
     """Return the number of unread messages; the server counts them where there are filters or deleted messages.
 
     A stream with another retention than limits would refuse the consumer that counts, or keep messages for it. There,
@@ -355,19 +355,19 @@ def _count_unread_or_maximum(js: JetStream, info: StreamInfo, first: int, last: 
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):
         try:
-            return _count_matches(js, info.name, first, filters)
+            return _ask_match_count(js, info.name, first, filters)
         except (JetStreamError, PermissionsError):  # too many consumers, or the user may not create one
             pass
     return most
 
 
-def _count_matches(js: JetStream, stream: str, first: int, filters: tuple[str, ...]) -> int:
+def _ask_match_count(js: JetStream, stream: str, first: int, filters: tuple[str, ...]) -> int:
     """Have a new consumer count; one for each filter where its server counts too few of several."""
     consumer = create_ephemeral(js, stream, first, filters, patience=0.0)
     delete_consumer_without_waiting(js, stream, consumer.name)
     if delivers_all_matches(consumer):
         return consumer.pending
-    return sum(_count_matches(js, stream, first, (each,)) for each in filters)
+    return sum(_ask_match_count(js, stream, first, (each,)) for each in filters)
 
 
 # Text for log lines

@@ -1,7 +1,7 @@
 """The metrics of a query, with their names in OpenTelemetry and in Prometheus.
 
-:class:`Measure` has the name in OpenTelemetry. :meth:`Measure.in_prometheus` converts it as an OpenTelemetry collector
-or an exporter for Prometheus does, so that one dashboard shows both.
+:class:`Measure` has the name in OpenTelemetry. :meth:`Measure.prometheus_name` converts it as an OpenTelemetry
+collector or an exporter for Prometheus does, so that one dashboard shows both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Measure(NamedTuple):
     meaning: str
 
     @property
-    def in_prometheus(self) -> str:
+    def prometheus_name(self) -> str:
         """The name in Prometheus, with the unit if it is seconds or bytes; exporters add ``_total`` to counters."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit

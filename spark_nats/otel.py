@@ -96,7 +96,7 @@ class MetricsListener(StreamingQueryListener):
             metrics.ASKED, lambda: ((lag.at.timestamp(), _labels(lag.query)) for lag in self._ask_lags_if_due())
         )
         for measure, value_of in metrics.OF_STREAMS:
-            self._create_gauge(measure, partial(self._values_of_streams, value_of))
+            self._create_gauge(measure, partial(self._ask_values_of_streams, value_of))
 
     def onQueryStarted(self, event: Any) -> None:
         """Subscribe to the counts of the query's sink."""
@@ -185,7 +185,7 @@ class MetricsListener(StreamingQueryListener):
     def _values_of_queries(self, value_of: Callable[[_Query], float | None]) -> Iterator[_Value]:
         return ((value_of(each), _labels(each.name)) for each in self._copy_queries())
 
-    def _values_of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
+    def _ask_values_of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
         for lag in self._ask_lags_if_due():
             for each in lag.streams:
                 yield value_of(each), metrics.labels_of(lag.query, each)

@@ -45,7 +45,7 @@ class Credentials:
         """
         return blanked(text, (self.password, self.token, self.nkey_seed, self.jwt))
 
-    def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
+    def add_to(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
         """Return the options of CONNECT with these credentials added; an nkey signs the nonce in ``info``.
 
         When the server sends no nonce and requires no login, an nkey adds nothing.

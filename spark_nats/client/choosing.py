@@ -36,14 +36,14 @@ def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Serv
 def servers_maybe_named(options: ConnectionOptions, name: str) -> list[Server]:
     """Return the servers that may be the one of a name: the one last seen under it, else some of unknown names.
 
-    Servers that are not reached at the moment are left out, and those that were :func:`note_sought_in_vain`.
+    Servers that are not reached at the moment are left out, and those that were :func:`note_unreachable_by_name`.
     """
     found = [
         each
         for each in servers_to_try(options, None)
         if _names.get((each.host, each.port), name) == name
         and host_cache.seconds_since(host_cache.unreachable_fact(each.host, each.port)) >= host_cache.UNREACHABLE_FOR
-        and host_cache.seconds_since(host_cache.sought_in_vain_fact(each.host, each.port))
+        and host_cache.seconds_since(host_cache.unreachable_by_name_fact(each.host, each.port))
         >= host_cache.SOUGHT_AGAIN_AFTER
     ]
     known = [each for each in found if (each.host, each.port) in _names]
@@ -55,9 +55,9 @@ def note_name(server: Server, name: str) -> None:
     _names[server.host, server.port] = name
 
 
-def note_sought_in_vain(server: Server) -> None:
+def note_unreachable_by_name(server: Server) -> None:
     """Have no process of this machine seek a name at an address that is not reached, for the next ten minutes."""
-    host_cache.set_fact(host_cache.sought_in_vain_fact(server.host, server.port))
+    host_cache.set_fact(host_cache.unreachable_by_name_fact(server.host, server.port))
 
 
 def note_unreachable(server: Server) -> None:
@@ -108,5 +108,5 @@ def _announced_servers(options: ConnectionOptions) -> tuple[Server, ...]:
 def _parse_announced(options: ConnectionOptions, text: str) -> tuple[Server, ...]:
     with contextlib.suppress(ValueError, TypeError, IndexError):  # another version may have written the text
         entries = json.loads(text) if text else ()
-        return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
+        return tuple(options.servers[named].make_announced(host, port, tls) for host, port, tls, named in entries)
     return ()

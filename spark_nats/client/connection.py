@@ -125,7 +125,7 @@ class Connection(Link):
         if known and not self.closed:
             (self.send_later if later else self.send)(b"".join(map(encode_unsub, known)))
 
-    def unsubscribe_and_take(self, subscription: Subscription) -> list[Messages]:
+    def unsubscribe_and_drain(self, subscription: Subscription) -> list[Messages]:
         """End a subscription, wait for what is in flight, and return all its messages that have arrived."""
         self.send(b"".join(map(encode_unsub, subscription.sids)))
         self.flush()  # after the PONG, no message of the subscription can arrive
@@ -188,7 +188,7 @@ class Connection(Link):
         open_ = {}  # subjects of the unanswered requests, and what tells their answers, by inbox
         strangers: dict[str, Reply] = {}
         doubtful: dict[str, Reply] = {}  # answers that count unless a second one does
-        for (subject, payload, header), tells in zip(requests, expected or [_any] * len(requests), strict=True):
+        for (subject, payload, header), tells in zip(requests, expected or [_accept_any] * len(requests), strict=True):
             self._request_count += 1
             inbox = f"{self._requests.subject[:-1]}{self._request_count}"
             open_[inbox] = subject, tells
@@ -233,7 +233,7 @@ class Connection(Link):
         large = size > min(self.info.max_payload or 2**63 - 1, 2**63 - 1)
         return int(large.argmax()) if large.any() else None
 
-    def note_for_close(self, subjects: Sequence[str]) -> None:
+    def set_publish_at_close(self, subjects: Sequence[str]) -> None:
         """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.
 
         The messages are sent only if the connection is still open, and only as far as the socket takes them at once.
@@ -247,7 +247,7 @@ class Connection(Link):
         self.send(encode_messages(subjects, payloads, replies, headers))
 
 
-def _any(_: bytes) -> bool:
+def _accept_any(_: bytes) -> bool:
     return True
 
 

@@ -12,7 +12,7 @@ kept                          seconds  where it is used, and the effect of a mis
 :func:`announced_fact`        3600     ``choosing``: fewer servers are tried, or some that do not exist, each as long as
                                        an unreachable server; TLS and the login verify a server, as they verify every
                                        server
-:func:`sought_in_vain_fact`   600      ``choosing``: a server is sought by its name, for one connection in vain; or
+:func:`unreachable_by_name_fact`   600      ``choosing``: a server is sought by its name, for one connection in vain; or
                                        rows take the way through another server
 :func:`prepared_fact`         60       ``preparing``: the driver prepares a write again; or it does not, and the tasks
                                        report a problem with the target, because they check everything that their rows
@@ -24,7 +24,7 @@ kept                          seconds  where it is used, and the effect of a mis
 ``pool._pool``                         connections, for ``idle_timeout`` seconds: another one is made; a dead one is
                                        detected by a PING or at its next use, like any lost connection
 ``choosing._announced``                as :func:`announced_fact`
-``choosing._names``                    names of servers: as :func:`sought_in_vain_fact`
+``choosing._names``                    names of servers: as :func:`unreachable_by_name_fact`
 ``kept._keeping``                      consumers of a connection: another one is made, also if the kept one answers
                                        oddly
 ``_refused``                  600      ``kept`` and ``direct``: a range is read by the other method
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
 FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`set_fact` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
-SOUGHT_AGAIN_AFTER = 600.0  # seconds for which a server that was :func:`sought_in_vain_fact` is not sought
+SOUGHT_AGAIN_AFTER = 600.0  # seconds for which a server that was :func:`unreachable_by_name_fact` is not sought
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
@@ -74,7 +74,7 @@ def unreachable_fact(host: str, port: int) -> Fact:
     return Fact(f"unreachable: {host}:{port}")
 
 
-def sought_in_vain_fact(host: str, port: int) -> Fact:
+def unreachable_by_name_fact(host: str, port: int) -> Fact:
     """Return the fact that a server could not be reached in search of one by its name."""
     return Fact(f"sought in vain: {host}:{port}")
 
@@ -112,10 +112,10 @@ def counts_wanted_fact(run: str) -> Fact:
 def set_fact(fact: Fact, text: str = "") -> None:
     """Remember a fact as of now, with a text that replaces the earlier text."""
     with contextlib.suppress(OSError):
-        _path().mkdir(0o700, exist_ok=True)
+        _directory_path().mkdir(0o700, exist_ok=True)
         with _open_private_directory() as directory:
-            name, now = _name(fact, directory), clock.time_ns()
-            _write(name, text, directory)
+            name, now = _file_name(fact, directory), clock.time_ns()
+            _write_file(name, text, directory)
             os.utime(name, ns=(now, now), dir_fd=directory)  # by this clock, which may differ from the file system's
             _remove_before(now - int(FACT_TTL * 1e9), directory)
 
@@ -124,20 +124,20 @@ def text_of_fact(fact: Fact) -> str:
     """Return the text that was remembered with a fact within the last :data:`FACT_TTL` seconds; else an empty one."""
     if seconds_since(fact) < FACT_TTL:
         with contextlib.suppress(OSError), _open_private_directory() as directory:
-            return _read(_name(fact, directory), directory).decode()
+            return _read_file(_file_name(fact, directory), directory).decode()
     return ""
 
 
 def clear_fact(fact: Fact) -> None:
     """Forget a fact."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
-        os.unlink(_name(fact, directory), dir_fd=directory)
+        os.unlink(_file_name(fact, directory), dir_fd=directory)
 
 
 def seconds_since(fact: Fact) -> float:
     """Return how many seconds ago a fact was last remembered; infinite when never or in the future."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
-        found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
+        found = os.stat(_file_name(fact, directory), dir_fd=directory, follow_symlinks=False)
         passed = (clock.time_ns() - found.st_mtime_ns) / 1e9
         if passed >= 0:  # else the clock was set back
             return passed
@@ -163,18 +163,18 @@ def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: flo
 def push_text(topic: Fact, text: str) -> None:
     """Leave a text about a topic for the process that next calls :func:`pop_all`, within :data:`FACT_TTL` seconds."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
-        _write(f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}", text, directory)
+        _write_file(f"{_file_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}", text, directory)
 
 
 def pop_all(topic: Fact) -> list[str]:
     """Return and remove the texts about a topic, oldest first; each text goes to one caller."""
     found: list[str] = []
     with contextlib.suppress(OSError), _open_private_directory() as directory:
-        prefix = f"{_name(topic, directory)}."
+        prefix = f"{_file_name(topic, directory)}."
         with os.scandir(directory) as files:
             names = sorted(file.name for file in files if file.name.startswith(prefix))
         for name in names:
-            text = _read(name, directory).decode()
+            text = _read_file(name, directory).decode()
             os.unlink(name, dir_fd=directory)  # only one of several callers succeeds; the others stop here
             found.append(text)
     return found
@@ -193,33 +193,33 @@ def parent_process() -> str:
     return f"{parent} {began}"
 
 
-def _path() -> Path:
+def _directory_path() -> Path:
     return Path(tempfile.gettempdir(), f"spark-nats-{os.geteuid()}")
 
 
 @contextlib.contextmanager
 def _open_private_directory() -> Iterator[int]:
     """Open the directory, so that a later replacement has no effect; raise OSError if others can access it."""
-    directory = os.open(_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    directory = os.open(_directory_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(directory)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise PermissionError(f"{_path()} is not this user's alone")
+            raise PermissionError(f"{_directory_path()} is not this user's alone")
         yield directory
     finally:
         os.close(directory)
 
 
-def _name(fact: Fact, directory: int) -> str:
+def _file_name(fact: Fact, directory: int) -> str:
     return hmac.digest(_read_or_create_key(directory), fact.encode(), "sha256").hex()
 
 
-def _read(name: str, directory: int) -> bytes:
+def _read_file(name: str, directory: int) -> bytes:
     with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
         return file.read()
 
 
-def _write(name: str, text: str, directory: int) -> None:
+def _write_file(name: str, text: str, directory: int) -> None:
     """Write a text to a file, which appears or changes atomically."""
     os.rename(_write_draft(name, text.encode(), directory), name, src_dir_fd=directory, dst_dir_fd=directory)
 
@@ -235,7 +235,7 @@ def _write_draft(name: str, data: bytes, directory: int) -> str:
 def _read_or_create_key(directory: int) -> bytes:
     """Return the key; the first process creates it atomically."""
     try:
-        return _read(_KEY, directory)
+        return _read_file(_KEY, directory)
     except FileNotFoundError:
         draft = _write_draft(_KEY, secrets.token_bytes(32), directory)
         try:
@@ -243,7 +243,7 @@ def _read_or_create_key(directory: int) -> bytes:
                 os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)
         finally:
             os.unlink(draft, dir_fd=directory)
-        return _read(_KEY, directory)
+        return _read_file(_KEY, directory)
 
 
 def _remove_before(time_ns: int, directory: int) -> None:

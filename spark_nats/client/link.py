@@ -106,8 +106,8 @@ class Link:
             self._note_announced()
         echo, encrypted = self.options.echo, self._transport.encrypted
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
-        mark = self._session.queue_login(self._credentials.apply(hello, self.info))
-        if not self._wait_for(mark, deadline):
+        mark = self._session.queue_login(self._credentials.add_to(hello, self.info))
+        if not self._wait_for_pong(mark, deadline):
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
         self._logged_in = True
 
@@ -135,7 +135,7 @@ class Link:
         name = tls.server_name or self.server.certificate_name
         context = make_tls_context(tls)
         try:
-            self._transport.add_layer(TlsLayer(context, name), deadline, encrypts=True)
+            self._transport.handshake_and_add_layer(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
             raise NatsTimeoutError(conditions.TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
@@ -192,7 +192,7 @@ class Link:
         """
         limit = self.options.request_timeout if timeout is None else timeout
         self._check_open()
-        if not self._wait_for(self._session.queue_ping(), clock.monotonic() + limit):
+        if not self._wait_for_pong(self._session.queue_ping(), clock.monotonic() + limit):
             raise NatsTimeoutError(conditions.PING_TIMEOUT(server=self.server, timeout=limit))
 
     def receive_and_queue_ping(self) -> None:
@@ -229,10 +229,10 @@ class Link:
 
     # Between the session and the socket
 
-    def _wait_for(self, mark: int, deadline: float) -> bool:
+    def _wait_for_pong(self, mark: int, deadline: float) -> bool:
         """Wait until the server has reached a mark; return False when the deadline passes first."""
         self._send_due(deadline)
-        return self._receive_until(lambda: self._session.has_reached(mark), deadline)
+        return self._receive_until(lambda: self._session.has_pong_for(mark), deadline)
 
     def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
         """Receive bytes until ``done``; return False when the deadline passes first."""
@@ -256,14 +256,14 @@ class Link:
                 raise NatsConnectionError(said)
             if now >= deadline:
                 return False
-            if not self._session.ping_if_silent(now):
+            if not self._session.ping_if_silent_or_give_up(now):
                 self.close()
                 interval = self.options.ping_interval
                 said = conditions.SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=interval)
                 raise NatsConnectionError(said)
             self._send_due(now + self.options.request_timeout)
         self._receive_and_deliver()
-        if self._session.has_reached(self._check[0]):
+        if self._session.has_pong_for(self._check[0]):
             self._check = 0, math.inf
         self._send_due(clock.monotonic() + self.options.request_timeout)
         return True
@@ -279,7 +279,7 @@ class Link:
                 try:
                     sent = self._transport.send(due)
                 except OSError as error:
-                    raise self._close_and_explain(error) from None
+                    raise self._close_and_make_error(error) from None
                 if sent:
                     self._session.remove_sent(sent)
                     deadline = max(deadline, clock.monotonic() + self.options.request_timeout)
@@ -331,7 +331,7 @@ class Link:
     def _on_info_or_error(self, event: Event) -> None:
         if isinstance(event, ErrorReceived):
             self._problem = self._problem or self._make_server_error(event)
-            if event.kind.closes:
+            if event.kind.closes_connection:
                 self.close()
             return
         if event.ldm and not self.lame_duck:
@@ -354,7 +354,7 @@ class Link:
             transient = Transient.ONCE_ESTABLISHED
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
-    def _close_and_explain(self, error: OSError) -> NatsError:
+    def _close_and_make_error(self, error: OSError) -> NatsError:
         """Return the error for a failed send; the server often reports the reason before it closes the connection."""
         found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout

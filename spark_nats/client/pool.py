@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.choosing import note_sought_in_vain, note_unreachable, servers_maybe_named
+from spark_nats.client.choosing import note_unreachable, note_unreachable_by_name, servers_maybe_named
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
@@ -76,7 +76,7 @@ class _Pool:
     def close_idle_to(self, server: Server) -> None:
         """Close the idle connections to a server after one was lost, because each would cost the same timeout."""
         with self._changed:
-            self._close(lambda _, connection: connection.server == server)
+            self._close_idle(lambda _, connection: connection.server == server)
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next borrower, unless it is closed or its server is shutting down."""
@@ -98,13 +98,13 @@ class _Pool:
         with self._changed:
             while self._idle:
                 now = clock.monotonic()
-                self._close(lambda until, _: until <= now)  # noqa: B023 - called here only
+                self._close_idle(lambda until, _: until <= now)  # noqa: B023 - called here only
                 if self._idle:
                     self._wakes = min(until for until, _ in self._idle)
                     self._changed.wait(self._wakes - now)
             self._closer = None
 
-    def _close(self, chosen: Callable[[float, Connection], bool]) -> None:
+    def _close_idle(self, chosen: Callable[[float, Connection], bool]) -> None:
         for until, connection in self._idle:
             if chosen(until, connection):
                 connection.close()
@@ -179,21 +179,21 @@ class Lease:
         the last attempt's, is raised when it cannot pass or has not passed within the timeout.
         """
         if self.connection.lame_duck and error.may_pass(established=False):
-            return self.leave_server()
+            return self.move_to_another_server()
         self.connection.close()
         _pool.close_idle_to(self.connection.server)
         self.retries.wait_or_raise(error)
         self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
 
-    def leave_server(self) -> Connection:
+    def move_to_another_server(self) -> Connection:
         """Replace a connection whose server is shutting down by a connection to another server."""
         note_unreachable(self.connection.server)
         self.connection.close()
         self.connection = self._connect_with_retries(self.connection.server)
         return self.connection
 
-    def move_to_server(self, name: str) -> None:
+    def try_move_to_server(self, name: str) -> None:
         """Go on over a connection to the server of a name, if one can be had without trying again; else as before.
 
         Such a server does the same for less. The address of the server is known if this process has connected to it.
@@ -206,7 +206,7 @@ class Lease:
             try:
                 another = Connection(server, self._options)
             except (NatsError, OSError):
-                note_sought_in_vain(server)
+                note_unreachable_by_name(server)
                 return  # the next task of this machine seeks elsewhere, so that none waits twice
             if another.info.server_name == name and not another.lame_duck:
                 found = another

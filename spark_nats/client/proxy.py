@@ -120,7 +120,7 @@ class ByProxy:
             return None
         try:
             transport = Transport.open(proxy.host, proxy.port, deadline)
-            transport.add_layer(ProxyLayer(proxy, server), deadline)
+            transport.handshake_and_add_layer(ProxyLayer(proxy, server), deadline)
             return transport
         except OSError as error:
             if transport:
@@ -141,7 +141,7 @@ class ProxyLayer(Layer):
         self._arrived = b""
         self._ended = False
         self._outgoing: list[bytes] = []
-        self._steps = self._do_http_handshake() if proxy.scheme == "http" else self._by_socks()
+        self._steps = self._do_http_handshake() if proxy.scheme == "http" else self._do_socks_handshake()
 
     def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done.
@@ -169,9 +169,9 @@ class ProxyLayer(Layer):
         if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
             raise self._failure_error("its answer is not HTTP")
         if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refused(answer, int(code) not in UPSTREAM_FAILED)
+            raise self._refusal_error(answer, int(code) not in UPSTREAM_FAILED)
 
-    def _by_socks(self) -> Generator[bool]:
+    def _do_socks_handshake(self) -> Generator[bool]:
         user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()
         if max(len(user), len(password)) > _MAX_FIELD_BYTES:
             raise self._failure_error(f"it takes no user or password of more than {_MAX_FIELD_BYTES} bytes")
@@ -181,18 +181,18 @@ class ProxyLayer(Layer):
         if version != _SOCKS:
             raise self._failure_error("its answer is not SOCKS5")
         if way not in ways:
-            raise self._refused("it wants another login" if user else "it wants a login", final=True)
+            raise self._refusal_error("it wants another login" if user else "it wants a login", final=True)
         if way == _WITH_PASSWORD:
             self._outgoing += [bytes([_PASSWORD_VERSION, len(user)]), user, bytes([len(password)]), password]
             _, status = yield from self._take_bytes(2)
             if status:
-                raise self._refused("user and password are wrong", final=True)
+                raise self._refusal_error("user and password are wrong", final=True)
         self._outgoing.append(bytes([_SOCKS, _CONNECT, 0]) + self._address() + self._server.port.to_bytes(2, "big"))
         version, status, _, kind = yield from self._take_bytes(4)
         if version != _SOCKS:
             raise self._failure_error("its answer is not SOCKS5")
         if status:
-            raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
+            raise self._refusal_error(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
         size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take_bytes(1))[0]
         yield from self._take_bytes(size + 2)
 
@@ -217,25 +217,25 @@ class ProxyLayer(Layer):
     def _failure_error(self, reason: str) -> NatsConnectionError:
         return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason))
 
-    def _refused(self, reason: str, final: bool) -> NatsConnectionError:
+    def _refusal_error(self, reason: str, final: bool) -> NatsConnectionError:
         said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
         if final:
             return NatsConnectionError(said).about(Topic.PROXY)
         return NatsConnectionError(said, transient=Transient.ALWAYS)  # the proxy cannot reach the server now
 
-    def receive(self, data: bytes | None) -> None:
+    def add_received(self, data: bytes | None) -> None:
         """Take received bytes; None when the connection is closed."""
         if data is None:
             self._ended = True
         else:
             self._arrived = self._arrived + data if self._arrived else data
 
-    def decode(self) -> bytes | None:
+    def decode_or_none_at_end(self) -> bytes | None:
         """Return the received bytes; None when the connection is closed."""
         arrived, self._arrived = self._arrived, b""
         return None if self._ended and not arrived else arrived
 
-    def encode(self, data: memoryview) -> None:
+    def encode_and_queue(self, data: memoryview) -> None:
         """Queue bytes unchanged."""
         self._outgoing.append(bytes(data))
 

@@ -95,19 +95,19 @@ class CorePublisher:
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
             if self._lease.connection.lame_duck:
                 self.wait_for_sent_rows()
-                self._lease.leave_server()
+                self._lease.move_to_another_server()
             if len(self._parts) >= _MAX_PARTS:
                 self.wait_for_sent_rows()
             self._parts.append(rows)
-            self._keep_trying(self._send)
+            self._keep_trying(self._send_unsent)
 
     def wait_for_sent_rows(self) -> None:
         """Wait until the server has processed every row."""
-        self._keep_trying(self._flush)
+        self._keep_trying(self._send_and_flush)
 
     finish = wait_for_sent_rows
 
-    def _send(self) -> None:
+    def _send_unsent(self) -> None:
         """Send the parts that were not sent over the present connection."""
         connection = self._lease.connection
         for i, part in enumerate(self._parts):
@@ -116,8 +116,8 @@ class CorePublisher:
                 self._parts[i] = part._replace(mark=connection.send_ping())
         self._note_progress()
 
-    def _flush(self) -> None:
-        self._send()
+    def _send_and_flush(self) -> None:
+        self._send_unsent()
         self._lease.connection.flush()
         self._note_progress()
 

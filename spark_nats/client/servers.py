@@ -53,9 +53,9 @@ class Server:
             found = _parse_server(url)
         except ValueError:
             return None
-        return (self.led_from or self).leading_to(found.host, found.port, self.tls or tls)
+        return (self.led_from or self).make_announced(found.host, found.port, self.tls or tls)
 
-    def leading_to(self, host: str, port: int, tls: bool) -> Server:
+    def make_announced(self, host: str, port: int, tls: bool) -> Server:
         """Return a server that was announced by this one, or by a server to which this one has led."""
         return replace(self, host=host, port=port, tls=tls, led_from=self)
 

@@ -38,7 +38,7 @@ def make_tls_context(options: TlsOptions) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION  # else a write could wait for a read
     if options.certificate is not None:
         try:
-            with _file(options.certificate) as certificate, _file(options.key or options.certificate) as key:
+            with _temp_file(options.certificate) as certificate, _temp_file(options.key or options.certificate) as key:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
@@ -69,14 +69,14 @@ class TlsLayer(Layer):
             return False
         return True
 
-    def receive(self, data: bytes | None) -> None:
+    def add_received(self, data: bytes | None) -> None:
         """Take bytes from the server; None when it has closed the connection."""
         if data is None:
             self._incoming.write_eof()
         else:
             self._incoming.write(data)
 
-    def decode(self) -> bytes | None:
+    def decode_or_none_at_end(self) -> bytes | None:
         """Return all decrypted bytes; None when the server has closed the connection.
 
         Raises OSError when the bytes were altered on the way, or when the server ends TLS with an error alert.
@@ -100,7 +100,7 @@ class TlsLayer(Layer):
             raise self._error
         return None
 
-    def encode(self, data: memoryview) -> None:
+    def encode_and_queue(self, data: memoryview) -> None:
         """Encrypt for the server."""
         while data:
             data = data[self._tls.write(data) :]  # one record at a time
@@ -122,7 +122,7 @@ def check_certificate_accepted(error: OSError, server: Server) -> None:
 
 
 @contextlib.contextmanager
-def _file(text: str) -> Iterator[str]:
+def _temp_file(text: str) -> Iterator[str]:
     """Give a text a path, because ``ssl`` loads client certificates only from files; on Linux nothing is on a disk."""
     in_memory = hasattr(os, "memfd_create")  # on Linux
     with os.fdopen(os.memfd_create("pem"), "w+b") if in_memory else tempfile.TemporaryFile() as file:

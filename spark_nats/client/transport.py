@@ -22,13 +22,13 @@ class Layer(Protocol):
     def continue_handshake(self) -> bool:
         """Continue the handshake; return True when it is done, raise an exception when it fails."""
 
-    def receive(self, data: bytes | None) -> None:
+    def add_received(self, data: bytes | None) -> None:
         """Take bytes from the server; None when it has closed the connection."""
 
-    def decode(self) -> bytes | None:
+    def decode_or_none_at_end(self) -> bytes | None:
         """Return all decoded bytes; None at the end of the connection; raise OSError when the layer broke."""
 
-    def encode(self, data: memoryview) -> None:
+    def encode_and_queue(self, data: memoryview) -> None:
         """Encode bytes for the server."""
 
     def take_due(self) -> bytes:
@@ -84,7 +84,7 @@ class Transport:
                 return cls(sock)
         raise problem
 
-    def add_layer(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
+    def handshake_and_add_layer(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
         """Do the handshake of a layer, then send and receive all further bytes through it.
 
         Raises:
@@ -106,12 +106,12 @@ class Transport:
                 sent = self._flush_through(below)
             if not done:
                 self._wait_in_handshake(deadline)
-                layer.receive(self._receive_through(below))
+                layer.add_received(self._receive_through(below))
         self._in_layer = True
 
     def _flush_through(self, layers: list[Layer]) -> bool:
         try:
-            return self._flush()
+            return self._try_to_flush()
         except OSError:
             self._receive_through(layers)  # raises the TLS alert of the server, if any, which has the reason
             raise
@@ -137,18 +137,18 @@ class Transport:
         data = self._receive_through(self._layers)
         if self._layers:
             with contextlib.suppress(OSError):  # after a failed send, the next receive has the reason
-                self._flush()  # sends answers of the layers, such as the PONG of a WebSocket
+                self._try_to_flush()  # sends answers of the layers, such as the PONG of a WebSocket
         return data
 
     def _receive_through(self, layers: list[Layer]) -> bytes | None:
-        data = self._receive()
+        data = self._receive_from_socket()
         self._in_layer = False
         for layer in layers:
-            layer.receive(data)
-            data = layer.decode()
+            layer.add_received(data)
+            data = layer.decode_or_none_at_end()
         return data
 
-    def _receive(self) -> bytes | None:
+    def _receive_from_socket(self) -> bytes | None:
         parts: list[bytes] = []
         size = 0
         while size < CHUNK:
@@ -172,28 +172,28 @@ class Transport:
         After 0, the next call must pass the same bytes again, because a layer may have sent a part of them.
         """
         if not self._layers:
-            return self._send(data)
+            return self._send_to_socket(data)
         if not self._taken:
-            self._layers[-1].encode(data[:_ENCODED_AT_ONCE])
+            self._layers[-1].encode_and_queue(data[:_ENCODED_AT_ONCE])
             self._taken = len(data[:_ENCODED_AT_ONCE])
-        if not self._flush():
+        if not self._try_to_flush():
             return 0
         taken, self._taken = self._taken, 0
         return taken
 
-    def _send(self, data: memoryview) -> int:
+    def _send_to_socket(self, data: memoryview) -> int:
         try:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
 
-    def _flush(self) -> bool:
+    def _try_to_flush(self) -> bool:
         """Send the due bytes of the layers; return False when the socket does not take all of them now."""
         while True:
             self._unsent = self._unsent or memoryview(self._take_due())
             if not self._unsent:
                 return True
-            sent = self._send(self._unsent)
+            sent = self._send_to_socket(self._unsent)
             if not sent:
                 return False
             self._unsent = self._unsent[sent:]
@@ -203,7 +203,7 @@ class Transport:
         due = b""
         for layer in reversed(self._layers):
             if due:
-                layer.encode(memoryview(due))
+                layer.encode_and_queue(memoryview(due))
             due = layer.take_due()
         return due
 
@@ -212,7 +212,7 @@ class Transport:
         with contextlib.suppress(OSError):
             if self._layers and not (self._unsent or self._taken):  # else the rest of a failed send would go out
                 self._layers[-1].queue_close()
-                self._flush()
+                self._try_to_flush()
         with contextlib.suppress(OSError):
             self._socket.close()
 

@@ -84,7 +84,7 @@ def start_websocket(headers: Headers, transport: Transport, server: Server, time
         NatsError: the server does not accept the WebSocket, or not by the deadline.
     """
     try:
-        transport.add_layer(WebSocketLayer(server, headers), deadline)
+        transport.handshake_and_add_layer(WebSocketLayer(server, headers), deadline)
     except TimeoutError:
         raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=timeout)) from None
     except OSError as error:
@@ -122,13 +122,13 @@ class WebSocketLayer(Layer):
         """
         if not self._asked:
             self._asked = True
-            self._outgoing.append(self._websocket.send(self._handshake_request()))
+            self._outgoing.append(self._websocket.send(self._make_handshake_request()))
             return False
         if not self._first_bytes[: len(_HTTP)] == _HTTP[: len(self._first_bytes)]:
-            raise self._failed("what answers speaks no HTTP")
+            raise self._failure_error("what answers speaks no HTTP")
         rejected, said = None, b""
         try:
-            for event in self._events():
+            for event in self._take_events():
                 if isinstance(event, events.RejectConnection):
                     rejected = event
                 elif isinstance(event, events.RejectData):
@@ -137,14 +137,14 @@ class WebSocketLayer(Layer):
                     self._on_event(event)
         except RemoteProtocolError as error:
             if rejected is None:
-                raise self._failed(str(error)) from None
+                raise self._failure_error(str(error)) from None
         if rejected is not None:
-            raise self._refused(rejected, said)
+            raise self._refusal_error(rejected, said)
         if self._ended and self._websocket.connection is None:
-            raise self._failed("the server closed the connection before it answered")
+            raise self._failure_error("the server closed the connection before it answered")
         return self._websocket.connection is not None
 
-    def _handshake_request(self) -> events.Request:
+    def _make_handshake_request(self) -> events.Request:
         host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
         headers = [(name.encode(), value.encode()) for name, value in self._headers]
         if not any(name.lower() == b"user-agent" for name, _ in headers):
@@ -156,12 +156,12 @@ class WebSocketLayer(Layer):
             extra_headers=headers,
         )
 
-    def _failed(self, reason: str) -> NatsConnectionError:
+    def _failure_error(self, reason: str) -> NatsConnectionError:
         if self._first_bytes.startswith(b"INFO "):
             return NatsConnectionError(WEBSOCKET_NOT_SPOKEN())
         return NatsConnectionError(WEBSOCKET_FAILED(reason=reason))
 
-    def _refused(self, answer: events.RejectConnection, said: bytes) -> NatsConnectionError:
+    def _refusal_error(self, answer: events.RejectConnection, said: bytes) -> NatsConnectionError:
         """Return the error for an answer other than 101, which a gateway or the server itself has sent."""
         status = answer.status_code
         with contextlib.suppress(ValueError):
@@ -180,7 +180,7 @@ class WebSocketLayer(Layer):
             return NatsConnectionError(reason, transient=Transient.ALWAYS).about()
         return NatsConnectionError(reason)
 
-    def receive(self, data: bytes | None) -> None:
+    def add_received(self, data: bytes | None) -> None:
         """Take bytes from the server; None when it has closed the connection."""
         if data is None:
             self._ended = True
@@ -188,14 +188,14 @@ class WebSocketLayer(Layer):
             self._first_bytes = self._first_bytes or data[: len(_HTTP)]
             self._arrived.append(data)
 
-    def decode(self) -> bytes | None:
+    def decode_or_none_at_end(self) -> bytes | None:
         """Return all decoded bytes; None when the server has closed the connection.
 
         Raises OSError for an invalid frame, for text, for a message that decompresses to more than
         :data:`MAX_UNPACKED` bytes, and when the server ends the WebSocket.
         """
         if self._error is None:
-            for event in self._events():
+            for event in self._take_events():
                 self._on_event(event)
         decoded, self._decoded = self._decoded, []
         if decoded:  # the next call reports the end
@@ -204,7 +204,7 @@ class WebSocketLayer(Layer):
             raise self._error
         return None if self._ended else b""
 
-    def _events(self) -> Iterable[events.Event]:
+    def _take_events(self) -> Iterable[events.Event]:
         arrived, self._arrived = self._arrived, []
         for data in arrived:
             self._websocket.receive_data(data)
@@ -231,7 +231,7 @@ class WebSocketLayer(Layer):
         elif isinstance(event, events.TextMessage):
             self._error = OSError("it sends text through the WebSocket, which NATS does not")
 
-    def encode(self, data: memoryview) -> None:
+    def encode_and_queue(self, data: memoryview) -> None:
         """Put bytes into a frame for the server, masked with a new key (RFC 6455, section 5.3)."""
         size, key = len(data), os.urandom(4)
         if size < 126:

@@ -112,7 +112,7 @@ class _Check:
 
     def run(self) -> Report:
         server = self._measure_server()
-        hears = Rights(self._connection, None, self._prefix).find_out_ability(READ, subscribe=(self._inbox,))
+        hears = Rights(self._connection, None, self._prefix).ask_ability(READ, subscribe=(self._inbox,))
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
@@ -133,15 +133,15 @@ class _Check:
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._request_state_bucket() if hears.possible and tried and not self._bucket else None
         self._unmatched_subjects = listing.unmatched_filters(self._subjects, known.values())
-        self._heard_here = self._ask_streams_here(known)
+        self._heard_here = self._ask_streams_of_server_domain(known)
         streams = tuple(
             self._check_stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
         )
         core: tuple[Ability, ...] = ()
         if self._subjects and not self._chosen:
-            reading = rights.find_out_ability(READ, subscribe=self._subjects)
-            core = (reading, rights.find_out_ability(WRITE, publish=self._subjects))
+            reading = rights.ask_ability(READ, subscribe=self._subjects)
+            core = (reading, rights.ask_ability(WRITE, publish=self._subjects))
         return Report(
             server,
             user,
@@ -210,7 +210,7 @@ class _Check:
             wanted = "which streams there are (name some with --stream)"
             listed = self._ask_or_note_problem(self._list_all_noting_error, wanted)
             return {each.name: self._parse_listed_state(each) for each in listed or ()}
-        return {name: _answer_or_error(partial(self._request_info, name)) for name in self._names}
+        return {name: _answer_or_error(partial(self._request_stream_info, name)) for name in self._names}
 
     def _list_all_noting_error(self) -> list[listing.Listed]:
         try:
@@ -226,7 +226,7 @@ class _Check:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
         return parse_stream(listed.entry, listed.name)
 
-    def _request_info(self, name: str) -> StreamInfo:
+    def _request_stream_info(self, name: str) -> StreamInfo:
         with reporting_missing_bucket(self._js, self._bucket) if self._bucket else nullcontext():
             return ask_stream_info(self._js, name)
 
@@ -254,7 +254,7 @@ class _Check:
         state = _answer_or_error(lambda: ask_stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
 
-    def _ask_streams_here(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
+    def _ask_streams_of_server_domain(self, streams: dict[str, StreamInfo]) -> list[StreamInfo]:
         """Return the streams of the server's own domain, if these streams are in another one."""
         here, elsewhere = self._connection.info.domain, self._prefix != API_PREFIX and is_of_own_account(self._prefix)
         if not elsewhere or not self._chosen or self._bucket or all(each.domain == here for each in streams.values()):
@@ -290,7 +290,7 @@ class _Check:
                     is_shared=known is not None and known.consumers > 1,
                 )
             abilities = tuple(
-                rights.find_out_ability(
+                rights.ask_ability(
                     activity,
                     publish,
                     (self._inbox,),

@@ -135,7 +135,7 @@ class _Files:
         from pyarrow import fs
 
         self._uri, self.location = location, _without_secrets(location)
-        with self._errors():
+        with self._converting_errors():
             location = re.sub("^file:/+", "/", location)  # as Hadoop writes it
             if "://" not in location:
                 location = str(Path(location).expanduser().absolute())
@@ -147,7 +147,7 @@ class _Files:
         """Return the numbers of the micro-batches in a log."""
         from pyarrow import fs
 
-        with self._errors():
+        with self._converting_errors():
             listed = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{log}", allow_not_found=True))
         return {int(info.base_name) for info in listed if re.fullmatch("[0-9]{1,18}", info.base_name)}
 
@@ -184,7 +184,7 @@ class _Files:
 
     def read_end_time(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970; 0 when the file system does not say."""
-        with self._errors():
+        with self._converting_errors():
             return float(self._fs.get_file_info(f"{self._root}/commits/{number}").mtime_ns or 0) / 1e9
 
     def read_query_id(self) -> str:
@@ -195,11 +195,11 @@ class _Files:
             return "unknown"
 
     def _read_text(self, name: str) -> str:
-        with self._errors(), self._fs.open_input_stream(f"{self._root}/{name}") as file:
+        with self._converting_errors(), self._fs.open_input_stream(f"{self._root}/{name}") as file:
             return bytes(file.read()).decode("utf-8", "replace")
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _converting_errors(self) -> Iterator[None]:
         """Turn errors of the file system, raised by the operating system or PyArrow, into errors of this checkpoint."""
         try:
             yield

@@ -51,7 +51,7 @@ def show(found: Found, console: Console) -> None:
     console.print_line()
     console.print_table(
         ("stream", "read up to", "last", "behind", "oldest unread", "reads", "grows by", "caught up in"),
-        [_row(stream, now) for stream in lag.streams],
+        [_table_row(stream, now) for stream in lag.streams],
         numbers=("read up to", "last", "behind", "reads", "grows by", "caught up in"),
     )
     for stream in lag.streams:
@@ -65,7 +65,7 @@ def show(found: Found, console: Console) -> None:
             )
 
 
-def _row(lag: StreamLag, now: float) -> tuple[str, ...]:
+def _table_row(lag: StreamLag, now: float) -> tuple[str, ...]:
     oldest = f"{time_shown(lag.oldest)}, {seconds_shown(now - lag.oldest.timestamp())} ago" if lag.oldest else ""
     return (
         lag.stream if isinstance(lag.source, int) else f"{lag.stream} ({lag.source})",
@@ -100,7 +100,7 @@ def prometheus_text(found: Found) -> str:
 
 
 def _gauge_lines(measure: Measure, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> list[str]:
-    name = measure.in_prometheus
+    name = measure.prometheus_name
     lines = [f"{name}{_labels_text(labels)} {value!r}" for labels, value in samples if value is not None]
     if not lines:
         return []

@@ -128,7 +128,7 @@ class Rights:
         self._prefix = prefix
         self._tried: dict[tuple[str, str], bool] = {}
 
-    def find_out_ability(
+    def ask_ability(
         self, activity: str, publish: Sequence[str] = (), subscribe: Sequence[str] = (), obstacle: str = ""
     ) -> Ability:
         """Return whether the user may do something that publishes and subscribes to these subjects and wildcards.
@@ -136,14 +136,14 @@ class Rights:
         Raises:
             NatsError: the connection failed.
         """
-        found = [(f"publish to {subject}", self._find_out_may_publish(subject)) for subject in publish]
-        found += [(f"subscribe to {subject}", self._find_out_may_subscribe(subject)) for subject in subscribe]
+        found = [(f"publish to {subject}", self._ask_may_publish(subject)) for subject in publish]
+        found += [(f"subscribe to {subject}", self._ask_may_subscribe(subject)) for subject in subscribe]
         lacks = tuple(what for what, may in found if may is False)
         unknown = tuple(what for what, may in found if may is None)
         possible = False if lacks or obstacle else None if unknown else True
         return Ability(activity, possible, lacks, unknown, obstacle)
 
-    def _find_out_may_publish(self, subject: str) -> bool | None:
+    def _ask_may_publish(self, subject: str) -> bool | None:
         if self._user is not None:
             return self._user.publish.allows_all_of(subject)
         # Both end with a dot, so that STREAM.NAMES, whose subject has no name after it, matches too.
@@ -152,7 +152,7 @@ class Rights:
             return None
         return self._try_on_server("publish", subject.replace("*", f"spark-nats-{clock.token(6)}"), subject)
 
-    def _find_out_may_subscribe(self, subject: str) -> bool:
+    def _ask_may_subscribe(self, subject: str) -> bool:
         if self._user is not None:
             return self._user.subscribe.allows_all_of(subject)
         return self._try_on_server("subscribe", subject, subject)

@@ -108,7 +108,7 @@ class Report:
 
 def show(report: Report, console: Console) -> None:
     """Print a report."""
-    console.print_table((), [*_facts(report).items()])
+    console.print_table((), [*_describe_server(report).items()])
     for problem in report.problems:
         console.print_line(f"unknown: {problem}")
     known = [stream for stream in report.streams if not stream.problem]
@@ -171,7 +171,7 @@ def show(report: Report, console: Console) -> None:
         console.print_line(f"and {left} more; name streams with --stream to see what the user may do with them")
 
 
-def _facts(report: Report) -> dict[str, str]:
+def _describe_server(report: Report) -> dict[str, str]:
     server, user = report.server, report.user
     named = {"name": server.name, "cluster": server.cluster, "domain": server.domain}
     described = [server.url, f"nats-server {server.version}", *(f"{what} {it}" for what, it in named.items() if it)]

@@ -152,7 +152,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
                     streams.delete()
             raise
         if keep:
-            _say_how_to_look(voice, streams)
+            _print_how_to_look(voice, streams)
             if own is None:
                 voice.say(f"  To delete them: nats stream rm {streams.orders} (and {streams.revenue})")
             else:
@@ -270,7 +270,7 @@ def _describe_unequal(what: str, found: int, expected: int) -> list[str]:
     return [] if found == expected else [f"{what} {found:,} instead of {expected:,}"]
 
 
-def _say_how_to_look(voice: Voice, streams: Streams) -> None:
+def _print_how_to_look(voice: Voice, streams: Streams) -> None:
     """Print how to look at what is kept."""
     url = streams.options["servers"]  # without a password
     voice.say(f"""\

@@ -212,7 +212,7 @@ class RefusalMemory:
         """Avoid the operation for :data:`REFUSED_FOR` seconds."""
         self._until[js.connection.options, js.prefix, stream] = clock.monotonic() + REFUSED_FOR
 
-    def holds(self, js: JetStream, stream: str) -> bool:
+    def has(self, js: JetStream, stream: str) -> bool:
         """Tell whether to avoid the operation now."""
         return clock.monotonic() < self._until.get((js.connection.options, js.prefix, stream), 0.0)
 

@@ -50,7 +50,7 @@ def create_stream_if_missing(js: JetStream, config: dict[str, Any]) -> StreamInf
         if code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return ask_stream_info(js, name)
         if code in (ErrCode.INVALID_JSON, ErrCode.MAX_BYTES_REQUIRED):
-            reason = _DEMANDED if code == ErrCode.MAX_BYTES_REQUIRED else _why_refused(config, error.description)
+            reason = _DEMANDED if code == ErrCode.MAX_BYTES_REQUIRED else _describe_refusal(config, error.description)
             raise error.with_message(STREAM_CANNOT_BE_MADE(stream=name, reason=reason)) from None
         raise
     # Older servers silently leave out fields that they do not know.
@@ -66,7 +66,7 @@ def _log_differences(info: StreamInfo, config: dict[str, Any], condition: Condit
     return info
 
 
-def _why_refused(config: dict[str, Any], description: str) -> str:
+def _describe_refusal(config: dict[str, Any], description: str) -> str:
     """Return in plain words why a server rejects a configuration; the server's own text is its JSON parser's."""
     unknown = re.search(r'unknown field "([^"]*)"', description)
     if unknown is None:

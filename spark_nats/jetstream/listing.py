@@ -197,7 +197,7 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
             known = ask_stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
-            raise error.with_message(f"{error}; {_listed(missing, known)}").about() from None
+            raise error.with_message(f"{error}; {_describe_known_names(missing, known)}").about() from None
         near = _nearest(missing, known, 0.8)
         raise error.with_message(f"{error}, but {near[0]!r} does") if near else error from None
 
@@ -222,7 +222,7 @@ def reporting_missing_kind(
         raise error.with_message(missing(hint=hint)) from None
 
 
-def _listed(missing: str, known: Sequence[str]) -> str:
+def _describe_known_names(missing: str, known: Sequence[str]) -> str:
     """Return in words which streams there are, the most similar first; buckets and the like only if nothing else is."""
     names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
     near = _nearest(missing, names, 0.6)

@@ -143,7 +143,7 @@ class MessageAt(Asked[StoredMessage | None]):
 
 @dataclass(frozen=True, slots=True)
 class FirstSince(Question[int]):
-    """Asks what :func:`find_first_since` returns for the arguments of the same names."""
+    """Asks what :func:`ask_first_since` returns for the arguments of the same names."""
 
     stream: str
     time: int
@@ -169,7 +169,7 @@ def ask_all(js: JetStream, questions: Questions, infos: Mapping[str, StreamInfo]
         found[place] = max(filter(None, (found[place], again)), default=None)
     for each in questions:
         if isinstance(each, FirstSince):
-            found[each] = find_first_since(js, each.stream, each.time, each.start, each.end)
+            found[each] = ask_first_since(js, each.stream, each.time, each.start, each.end)
     return found
 
 
@@ -237,7 +237,7 @@ def ask_message_from(
     return found
 
 
-def find_first_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
+def ask_first_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
     """Return the first sequence with ``start <= sequence < end`` stored at or after a time, in nanoseconds since 1970.
 
     A binary search asks the stream's leader for one message at a time. Where times fall, it finds one of the places
@@ -250,11 +250,11 @@ def find_first_since(js: JetStream, stream: str, time: int, start: int, end: int
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
-    found = find_first(js, stream, start, end, lambda message: message.time >= time, may_be_former_leader(js))
+    found = ask_first(js, stream, start, end, lambda message: message.time >= time, may_be_former_leader(js))
     return end if found is None else found.sequence
 
 
-def find_first(
+def ask_first(
     js: JetStream, stream: str, start: int, end: int, such: Callable[[StoredMessage], bool], is_doubtful: bool = False
 ) -> StoredMessage | None:
     """Return the first message with ``start <= sequence < end`` that is ``such``, as all after it are.

@@ -158,7 +158,7 @@ class StreamInfo:
         """How many messages of a subject the stream keeps; None where it sets no limit."""
         return positive_at(self.config, "max_msgs_per_subject")
 
-    def is_listed_as(self, listed: StreamInfo) -> bool:
+    def is_same_as_listed(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name.
 
         The number of consumers counts only where it is limited.
@@ -169,7 +169,7 @@ class StreamInfo:
         same = replace(same, peers=self.peers, consumers=same.consumers if self.max_consumers else self.consumers)
         return ours == theirs and self == same
 
-    def keeps_subjects(self, api_prefix: str) -> bool:
+    def stores_as_published(self, api_prefix: str) -> bool:
         """Tell whether messages are stored on the subjects on which they are published by users of an API prefix."""
         return api_prefix == API_PREFIX and not self.config.get("subject_transform")
 
@@ -216,11 +216,11 @@ def parse_stream(answer: dict[str, Any], name: str) -> StreamInfo:
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
             domain=text_at(answer, "domain") or "",
             peers=peers_in(answer),
-            undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
+            undisputed=all(seconds < _LEASE and current for seconds, current in _other_replicas_in(answer)),
         )
 
 
-def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
+def _other_replicas_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
     """Return, for each replica except the leader, seconds since the leader heard from it, and whether it is current."""
     others = value_at(answer, "cluster", "replicas")
     return [
@@ -237,7 +237,7 @@ def peers_in(answer: dict[str, Any]) -> tuple[str, ...]:
     """Return the servers of a stream that are up to date and that its leader has just heard from, the leader first."""
     others = value_at(answer, "cluster", "replicas")
     names = [text_at(each, "name") for each in (others if isinstance(others, list) else []) if isinstance(each, dict)]
-    known = zip(names, _others_in(answer), strict=True)
+    known = zip(names, _other_replicas_in(answer), strict=True)
     followers = [name for name, (seconds, current) in known if current and seconds < _LEASE]
     return tuple(name for name in (leader_in(answer), *followers) if name)
 
@@ -260,6 +260,6 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     if isinstance(cluster, dict) and not cluster.get("leader"):
         raise JetStreamError(NO_LEADER(stream=name), UNAVAILABLE)
     with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
-        lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
+        lately = [seconds < _LEASE for seconds, _ in _other_replicas_in(answer)]
     if 2 * (1 + sum(lately)) <= 1 + len(lately):
         raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE), UNAVAILABLE)

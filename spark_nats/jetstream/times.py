@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_message_from, find_first, find_first_since
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_first, ask_first_since, ask_message_from
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import EPOCH
 
@@ -44,39 +44,39 @@ class Found(NamedTuple):
     astray: StoredMessage | None = None
 
 
-def find_first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
+def ask_first_at(js: JetStream, info: StreamInfo, time: datetime) -> Found:
     """Return the first sequence stored at or after a time with a zone, or the stream's next one when there is none.
 
     It considers nothing that was stored after the stream's state ``info``.
     """
     since, first, end = _nanoseconds(time), info.first_sequence, info.last_sequence + 1
-    found = Found(find_first_since(js, info.name, since, first, end))
+    found = Found(ask_first_since(js, info.name, since, first, end))
     for _ in range(_MAX_FALLS):
         before = range(found.sequence - 1, first - 1, -1)
-        early = _find_farthest_astray(js, info, lambda message: message.time >= since, before)
+        early = _ask_farthest_astray(js, info, lambda message: message.time >= since, before)
         if early is None:
             break
-        found = Found(find_first_since(js, info.name, since, first, early.sequence + 1), early)
+        found = Found(ask_first_since(js, info.name, since, first, early.sequence + 1), early)
     return found
 
 
-def find_end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = False) -> Found:
+def ask_end_at(js: JetStream, info: StreamInfo, time: datetime, included: bool = False) -> Found:
     """Return the sequence after the last one stored before a time with a zone; or, if it is ``included``, at that time.
 
     A time counts in microseconds, as it does in a row. It considers nothing that was stored after the stream's state
     ``info``.
     """
     until, end = _nanoseconds(time) + included * 1000, info.last_sequence + 1
-    found = Found(find_first_since(js, info.name, until, info.first_sequence, end))
+    found = Found(ask_first_since(js, info.name, until, info.first_sequence, end))
     for _ in range(_MAX_FALLS):
-        late = _find_farthest_astray(js, info, lambda message: message.time < until, range(found.sequence, end))
+        late = _ask_farthest_astray(js, info, lambda message: message.time < until, range(found.sequence, end))
         if late is None:
             break
-        found = Found(find_first_since(js, info.name, until, late.sequence + 1, end), late)
+        found = Found(ask_first_since(js, info.name, until, late.sequence + 1, end), late)
     return found
 
 
-def find_time_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int) -> StoredMessage | None:
+def ask_time_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: int) -> StoredMessage | None:
     """Return the first message of a range whose time is by ``least`` nanoseconds or more earlier than one before it.
 
     It is None where some messages, evenly spread over ``start <= sequence < end``, show no such fall.
@@ -89,14 +89,14 @@ def find_time_fall(js: JetStream, info: StreamInfo, start: int, end: int, least:
     if before is None or after is None:
         return None
     fallen = before.time - least
-    return find_first(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
+    return ask_first(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
 
 
 def _nanoseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def _find_farthest_astray(
+def _ask_farthest_astray(
     js: JetStream, info: StreamInfo, is_astray: Callable[[StoredMessage], bool], beside: range
 ) -> StoredMessage | None:
     """Return the message that is astray and, of those that are seen, the farthest from the beginning of ``beside``."""
@@ -106,7 +106,7 @@ def _find_farthest_astray(
     seen = sorted({each for some in answers for each in some if each and each.sequence in beside})
     found = [each for each in seen if is_astray(each)]
     pairs = [(a, b) for a, b in pairwise(seen) if not is_astray(a) and not is_astray(b)]
-    found += filter(None, (_find_astray_if_times_fall(js, info.name, is_astray, *pair) for pair in pairs))
+    found += filter(None, (_ask_astray_if_times_fall(js, info.name, is_astray, *pair) for pair in pairs))
     return max(found, key=lambda each: beside.index(each.sequence), default=None)
 
 
@@ -119,7 +119,7 @@ def _sample_sequences(beside: range, near: int) -> Iterator[int]:
     yield from beside[-1:]
 
 
-def _find_astray_if_times_fall(
+def _ask_astray_if_times_fall(
     js: JetStream, stream: str, is_astray: Callable[[StoredMessage], bool], a: StoredMessage, b: StoredMessage
 ) -> StoredMessage | None:
     """Return a message that is astray between two; None where times do not fall there, or fall without any such."""

@@ -28,7 +28,7 @@ from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, parse_stream
-from spark_nats.jetstream.times import find_time_fall
+from spark_nats.jetstream.times import ask_time_fall
 from spark_nats.protocol.api import Api
 
 CONFIRMATION = 12.0
@@ -142,7 +142,7 @@ def log_created_otherwise(position: Position, info: StreamInfo) -> None:
     logger.warning(CREATED_OTHERWISE(stream=info.name, created=info.created, old=position.created).with_code)
 
 
-def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
+def ask_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     """Return the sequence from which on a stream that has lost what was before a position may have new messages.
 
     That is the first message with a later time than the message before the position. Where the server's clock is
@@ -159,7 +159,7 @@ def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
     if position.time is None:
         return end
     start = info.first_sequence
-    later = messages.find_first_since(js, info.name, position.time + 1, start, end)
+    later = messages.ask_first_since(js, info.name, position.time + 1, start, end)
     behind = _ask_clock_lag(js, position, info.name)
     if not behind or later == start:
         return later
@@ -167,10 +167,10 @@ def find_first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
         there = messages.ask(js, [messages.MessageAt(info.name, before.sequence)])[0]
         if there is not None and Fingerprint(there.sequence, there.time) == before:
             start = before.sequence + 1
-    first = min(later, messages.find_first_since(js, info.name, position.time - behind - _IN_STEP, start, end))
-    if first < later and (fallen := find_time_fall(js, info, first, later, behind // 2)) is not None:
+    first = min(later, messages.ask_first_since(js, info.name, position.time - behind - _IN_STEP, start, end))
+    if first < later and (fallen := ask_time_fall(js, info, first, later, behind // 2)) is not None:
         # The clock may also have been set back since, and then what was stored before that has later times.
-        first = messages.find_first_since(js, info.name, position.time + 1, first, fallen.sequence)
+        first = messages.ask_first_since(js, info.name, position.time + 1, first, fallen.sequence)
     if first < later:
         said = CLOCK_BEHIND(stream=info.name, seconds=behind / 1e9, first=first, last=later - 1)
         logger.warning(said.with_code)
@@ -280,7 +280,7 @@ class StreamView:
         busy = seen is None or seen.info.last_time != info.last_time
         self._seen[info.name] = _Seen(_connection_identity(js), info, busy)
 
-    def compare_history(
+    def judge_history(
         self,
         js: JetStream,
         position: Position,

@@ -130,11 +130,11 @@ def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool,
         OptionError: an option does not apply.
     """
     for name in names:
-        if name in given.given and (problem := find_misplaced_reason(name, kind, writing, streaming)):
+        if name in given.given and (problem := describe_misplaced(name, kind, writing, streaming)):
             raise OptionError(problem)
 
 
-def find_misplaced_reason(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
+def describe_misplaced(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
     """Return why an option cannot be set in a query; None when it can."""
     if name in kind.option_names(writing, streaming):
         return None

@@ -71,13 +71,13 @@ def leased_jetstream(options: Query, what: str, waits: bool = False) -> Iterator
         yield JetStreamLease(lease, options.api_prefix)
 
 
-def move_to_leader(lease: JetStreamLease, stream: StreamInfo, rows: int, size: int) -> None:
+def try_move_to_leader(lease: JetStreamLease, stream: StreamInfo, rows: int, size: int) -> None:
     """Go on over a connection to a stream's leader, if one can be had and there are many rows, or bytes, to write.
 
     What another server takes for the stream it hands on to the leader. Small writes stay where they are.
     """
     if (rows >= MANY_ROWS or size >= MANY_BYTES) and peers_in_connected_cluster(stream, lease.js.connection.info):
-        lease.lease.move_to_server(stream.leader)
+        lease.lease.try_move_to_server(stream.leader)
 
 
 Q = TypeVar("Q", bound=Query)

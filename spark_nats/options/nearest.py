@@ -73,7 +73,7 @@ _OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Logi
 _OF_CONNECTOR = "that is one of nats-spark-connector's; see Coming from nats-spark-connector, in the documentation"
 
 
-def hint(name: str, known: Mapping[str, Option]) -> str:
+def advise_on_unknown(name: str, known: Mapping[str, Option]) -> str:
     """Return what to do instead of setting an option that does not exist.
 
     Args:

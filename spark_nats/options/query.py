@@ -177,7 +177,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         excludes=("startingOffsets",),
     )
     starting_must_exist: bool = option(
-        values.read_error_or_latest,
+        values.read_if_must_exist,
         "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
         "the next one, `error` fails before anything is read",
         default=LATEST,

@@ -17,7 +17,7 @@ from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, 
 from spark_nats.errors import OptionError
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
 from spark_nats.options.files import is_plain, may_file_name_be_shown
-from spark_nats.options.nearest import describe_unused_path, hint, is_table_option
+from spark_nats.options.nearest import advise_on_unknown, describe_unused_path, is_table_option
 from spark_nats.options.option import Option, read_option_value, values_of_group
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
@@ -67,7 +67,7 @@ def parse_options(options: Mapping[str, str], known: Known) -> Settings:
         elif name.lower() in ("path", "paths"):
             raise OptionError(describe_unused_path(value))
         elif name.lower() not in SPARKS_OWN:
-            raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
+            raise OptionError(UNKNOWN_OPTION(option=name, hint=advise_on_unknown(name, known)))
     values = {**given, **_values_of_context(given)} if "context" in given else given
     for name in values:
         for other in known[name.lower()].excludes:

@@ -69,17 +69,17 @@ def parse_short_entry(text: str) -> ShortEntry:
     if not 1 <= min(numbers) <= max(numbers) <= MAX_INTEGER:
         raise ValueError(f"{text!r} has a sequence that is not an integer from 1 to 2^64 - 1")
     times = [None if age in (None, "-") else int(created) + int(age) for age in (age, latest, before)]
-    return ShortEntry(_text_of(int(created)), next_, times[0], *(rest or (None, None)), *times[1:])
+    return ShortEntry(_format_time(int(created)), next_, times[0], *(rest or (None, None)), *times[1:])
 
 
 @lru_cache(_KNOWN)
 def _parse_exact_time(created: str) -> int | None:
     number = parse_time(created)
-    return None if number is None or number < 0 or _text_of(number) != created else number
+    return None if number is None or number < 0 or _format_time(number) != created else number
 
 
 @lru_cache(_KNOWN)
-def _text_of(created: int) -> str:
+def _format_time(created: int) -> str:
     """Format a time as a server does, without zeros at its end."""
     return f"{format_time(created)[:-1].rstrip('0').rstrip('.')}Z"
 

@@ -83,7 +83,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MAX_DURATION = 500 * 3600.0  # seconds; the system takes waits as milliseconds in 31 bits
 
 
-def read_error_or_latest(text: str) -> bool:
+def read_if_must_exist(text: str) -> bool:
     """Read ``error`` or ``latest``; return whether a message must exist."""
     return read_word(text, ERROR, LATEST) == ERROR
 
@@ -129,19 +129,19 @@ def _read_milliseconds(text: str) -> datetime:
     number = int(text[:30])
     if number == 0 or _FIRST <= number < _LAST:
         return datetime.fromtimestamp(number / 1000, UTC)
-    when = _shown(number) if number < _LAST else "after the year 9999"
+    when = _format_milliseconds(number) if number < _LAST else "after the year 9999"
     likely = ""
     for unit, factor in _OTHER_UNITS.items():
         other = round(number * factor)
         if _FIRST <= other < _LAST:
-            likely += f"{other} if that is in {unit} ({_shown(other)}), or "
+            likely += f"{other} if that is in {unit} ({_format_milliseconds(other)}), or "
     raise ValueError(
         f"is {text!r}, in milliseconds since 1970, which is {when}; write {likely}ISO 8601, such as "
         "2026-11-01T00:00:00Z"
     )
 
 
-def _shown(milliseconds: int) -> str:
+def _format_milliseconds(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
@@ -305,7 +305,7 @@ def _credentials_from_text(text: str, parse: Callable[[str], Credentials]) -> Cr
     return _require_usable_key(credentials)
 
 
-def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
+def _credentials_from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
     content = read_text_file(text, _INSTEAD)
     try:
         return _require_usable_key(parse(content))
@@ -315,7 +315,7 @@ def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
 
 def read_credentials_file(text: str) -> Credentials:
     """Read the name of a ``.creds`` file, and what it holds now."""
-    return replace(_from_file(text, parse_creds), file=text)
+    return replace(_credentials_from_file(text, parse_creds), file=text)
 
 
 def read_jwt(text: str) -> str:
@@ -338,7 +338,7 @@ def _require_usable_key(credentials: Credentials) -> Credentials:
 # An nkey seed and the content of a .creds file, each as a text and as the name of a file.
 read_seed = partial(_credentials_from_text, parse=parse_seed)
 read_credentials = partial(_credentials_from_text, parse=parse_creds)
-read_seed_file = partial(_from_file, parse=parse_seed)
+read_seed_file = partial(_credentials_from_file, parse=parse_seed)
 
 
 def read_location(text: str) -> str:

@@ -168,7 +168,7 @@ class ApiError(NamedTuple):
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
     """Return an answer's JSON object, or the error in it; ValueError when it is no object or the error is malformed."""
-    return _error_or(parse_document(payload))
+    return _error_or_answer(parse_document(payload))
 
 
 def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiError | None:
@@ -176,10 +176,10 @@ def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiErro
     if not begins_like_object(payload):
         return None
     answer = parse_document(payload)
-    return _error_or(answer) if answer.get("type") == operation.answer_type else None
+    return _error_or_answer(answer) if answer.get("type") == operation.answer_type else None
 
 
-def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
+def _error_or_answer(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
     error = answer.get("error")
     if error is None:
         return answer

@@ -162,7 +162,7 @@ def words_of(text: bytes) -> list[tuple[int, np.uint64]]:
     return [(i, np.uint64(int.from_bytes(text[i : i + 8], "little"))) for i in places]
 
 
-def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions, Mask]:
+def parse_ints(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions, Mask]:
     """Parse the ASCII decimal number in each span.
 
     Returns:
@@ -233,7 +233,7 @@ class Separators(NamedTuple):
         """Return the row of each separator."""
         return np.repeat(np.arange(len(self.per_row)), self.per_row)
 
-    def at_each(self, k: int | Positions) -> Positions:
+    def positions_of(self, k: int | Positions) -> Positions:
         """Return the position of each row's separator ``k``, counted from 0 (undefined where it has fewer)."""
         if len(self.position) == 0:
             return np.zeros(len(self.first), np.int64)

@@ -164,7 +164,7 @@ class ErrorKind(Enum):
     FATAL = auto()  # anything else
 
     @property
-    def closes(self) -> bool:
+    def closes_connection(self) -> bool:
         """Whether the server closes the connection after the error."""
         return self not in (ErrorKind.PERMISSIONS, ErrorKind.REJECTED, ErrorKind.LIMITED)
 

@@ -129,16 +129,16 @@ class _Scan:
         """Decode all complete frames."""
         guess: _Guess | None = None
         if len(self.chunk) > SMALL:
-            self._take_alike()
+            self._take_alike_frames()
         while (rest := len(self.chunk) - self.position) > 0:
             if guess is None and rest > SMALL:
                 guess = _Guess(self.buffer, self.max_line, self.max_message)
-            if guess is not None and (frames := guess.chain_from(self.position)).shape[1]:
+            if guess is not None and (frames := guess.good_frames_from(self.position)).shape[1]:
                 self._add_frames(frames)
             elif not self._take_frame_or_line():
                 break
 
-    def _take_alike(self) -> None:
+    def _take_alike_frames(self) -> None:
         """Take the first frame and all that directly follow it with its layout, if most frames may have it.
 
         In such a frame each part is as long as in the first one, the subject and the reply have no white space, and
@@ -163,18 +163,18 @@ class _Scan:
             self._add_frames(np.array(frame)[:, np.newaxis] + size * np.arange(1, alike))
 
     def messages(self) -> Messages:
-        self._gather()
+        self._move_rows_to_table()
         if not self._tables:
             return _NOTHING
         return _messages(self.buffer, self._tables[0] if len(self._tables) == 1 else np.concatenate(self._tables, 1))
 
-    def _gather(self) -> None:
+    def _move_rows_to_table(self) -> None:
         if self._rows:
             self._tables.append(np.ascontiguousarray(np.array(self._rows, np.int64).T))
             self._rows = []
 
     def _add_frames(self, frames: bytecolumns.Positions) -> None:
-        self._gather()
+        self._move_rows_to_table()
         self._tables.append(frames)
         self._count += frames.shape[1]
         self.position = int(frames[-1, -1]) + 2
@@ -276,8 +276,8 @@ class _Guess:
         lines, offsets = bytecolumns.packed(bytecolumns.gather(buffer, start, line_end))
         fields = bytecolumns.split((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
-        operation_end, subject_end, sid_end = fields.at_each(0), fields.at_each(1), fields.at_each(2)
-        last = fields.at_each(fields.per_row - 1)
+        operation_end, subject_end, sid_end = fields.positions_of(0), fields.positions_of(1), fields.positions_of(2)
+        last = fields.positions_of(fields.per_row - 1)
         good = (
             ((has_reply == 0) | (has_reply == 1))
             & (operation_end - offsets[:-1] == 3 + has_header)
@@ -289,9 +289,9 @@ class _Guess:
         first_byte = line_end + 2
         payload = first_byte
         if has_header.any():
-            header, is_number = bytecolumns.decimals(lines, fields.at_each(fields.per_row - 2) + 1, last)
+            header, is_number = bytecolumns.parse_ints(lines, fields.positions_of(fields.per_row - 2) + 1, last)
             payload = first_byte + np.where(has_header, header, 0)
-            good &= ~has_header | (is_number & (last - fields.at_each(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
+            good &= ~has_header | (is_number & (last - fields.positions_of(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
             good &= payload <= end
 
         shift = start - offsets[:-1]  # from a position in the packed lines to one in the chunk
@@ -304,7 +304,7 @@ class _Guess:
                 subject_end + 1 + shift,
                 sid_end + shift,
                 sid_end + has_reply + shift,
-                fields.at_each(2 + has_reply) + shift,
+                fields.positions_of(2 + has_reply) + shift,
                 first_byte,
                 payload,
                 end,
@@ -314,7 +314,7 @@ class _Guess:
         linked = good[:-1] & (end[:-1] + 2 == start[1:])
         self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
 
-    def chain_from(self, position: int) -> bytecolumns.Positions:
+    def good_frames_from(self, position: int) -> bytecolumns.Positions:
         """Return the unbroken run of good frames that begins at ``position``; may be empty."""
         first = int(np.searchsorted(self._start, position))
         if first == len(self._start) or self._start[first] != position:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions.jetstream import REPLY_INVALID
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, flags_of, load_words, packed, split
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, load_words, packed, parse_ints, split
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import CONFLICT, LOCKED, NO_RESPONDERS, RequestRefused, Status
 
@@ -55,9 +55,9 @@ class Deliveries:
         self._dots = split(self._data == _DOT, self._offsets)
         count = self._dots.per_row
         is_short = count == _SHORT_FORM_DOTS
-        self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
+        self._raise_unless(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
         if len(replies):  # the dots imply at least eight bytes in each row
-            self._require(load_words(self._data, self._offsets[:-1]) == _PREFIX)
+            self._raise_unless(load_words(self._data, self._offsets[:-1]) == _PREFIX)
         # Index of the dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
         self._before = np.where(is_short, 3, 5)
 
@@ -106,12 +106,12 @@ class Deliveries:
         return self._parse_numbers(3)
 
     def _parse_numbers(self, k: int) -> Positions:
-        start, end = self._dots.at_each(self._before + k) + 1, self._dots.at_each(self._before + k + 1)
-        value, valid = decimals(self._data, start, end)
-        self._require(valid)
+        start, end = self._dots.positions_of(self._before + k) + 1, self._dots.positions_of(self._before + k + 1)
+        value, valid = parse_ints(self._data, start, end)
+        self._raise_unless(valid)
         return value
 
-    def _require(self, valid: Mask) -> None:
+    def _raise_unless(self, valid: Mask) -> None:
         if not valid.all():
             raise self._error(int(np.argmin(valid)))
 

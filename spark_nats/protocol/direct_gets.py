@@ -111,19 +111,19 @@ def separate_stored_messages(answers: Messages) -> tuple[Messages, DirectGetRepl
     if others:
         answers, begin = answers.take(stored), begin[stored]
         lines = bytecolumns.Separators(lines.position, lines.first[stored], lines.per_row[stored])
-    both = zip(_value(lines, 4, _SEQUENCE), _value(lines, 1, _PREVIOUS), strict=True)
-    numbers, valid = bytecolumns.decimals(data, *map(np.concatenate, both))
+    both = zip(_value_span(lines, 4, _SEQUENCE), _value_span(lines, 1, _PREVIOUS), strict=True)
+    numbers, valid = bytecolumns.parse_ints(data, *map(np.concatenate, both))
     if not valid.all():
         raise ProtocolError(DIRECT_GET_WITHOUT_SEQUENCE())
     sequences, previous = numbers[: len(answers)], numbers[len(answers) :]
     shift = answers.header.start - begin  # from the packed headers to the buffer
-    subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
+    subject = Span(*(position + shift for position in _value_span(lines, 5, _SUBJECT)))
     # The added lines begin after the message's own last line, or with the block.
-    added = np.where(lines.per_row > _ADDED_LINES, lines.at_each(lines.per_row - _ADDED_LINES - 1) + 1, begin)
-    streams = Span(added, lines.at_each(lines.per_row - _ADDED_LINES))
+    added = np.where(lines.per_row > _ADDED_LINES, lines.positions_of(lines.per_row - _ADDED_LINES - 1) + 1, begin)
+    streams = Span(added, lines.positions_of(lines.per_row - _ADDED_LINES))
     own = np.where(added - begin > len(VERSION) + 2, added, begin)  # the version line alone is no header
     header = Span(answers.header.start, own + shift)
-    gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
+    gotten = DirectGetReplies(sequences, previous, data, Span(*_value_span(lines, 3, _TIME)), streams)
     return replace(answers, subject=subject, header=header), gotten, others
 
 
@@ -138,18 +138,18 @@ def _has_added_lines(data: bytecolumns.Bytes, lines: bytecolumns.Separators) -> 
     if len(data) < 8 or not found.any():
         return np.zeros_like(found)
     for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
-        start = lines.at_each(lines.per_row - 2 - line) + 1
+        start = lines.positions_of(lines.per_row - 2 - line) + 1
         for i, word in bytecolumns.words_of(name):
             found &= bytecolumns.load_words(data, np.minimum(start + i, len(data) - 8)) == word
     return found
 
 
-def _value(
+def _value_span(
     lines: bytecolumns.Separators, line: int, name: bytes
 ) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
     """Return where the value of an added line begins and ends; lines are counted from the end, the empty one is 0."""
     end = lines.per_row - 1 - line
-    return lines.at_each(end - 1) + 1 + len(name), lines.at_each(end) - 1
+    return lines.positions_of(end - 1) + 1 + len(name), lines.positions_of(end) - 1
 
 
 def _nanoseconds(time: bytes) -> int | None:

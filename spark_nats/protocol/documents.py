@@ -43,7 +43,7 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     text = data.decode() if isinstance(data, bytes) else data
     hook = _merge_equal_names if REPLACED in text or "\\ufffd" in text else None
     try:
-        document = json.loads(text, parse_constant=_refuse, object_pairs_hook=hook)
+        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=hook)
         if isinstance(data, str) or "\\ud" in text or "\\uD" in text:
             json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair could not be printed
     except RecursionError:
@@ -64,7 +64,7 @@ def _merge_equal_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -66,12 +66,12 @@ class Messages:
         if (self.sid.end - self.sid.start == 1).all():  # as in a connection with few subscriptions
             digit = self.buffer[self.sid.start].astype(np.int64) - ord("0")
             return np.where((digit >= 0) & (digit <= 9), digit, -1)
-        value, valid = bytecolumns.decimals(self.buffer, *self.sid)
+        value, valid = bytecolumns.parse_ints(self.buffer, *self.sid)
         return np.where(valid, value, -1)
 
     def numbers_below_inbox(self, inbox: str) -> tuple[bytecolumns.Positions, bytecolumns.Mask]:
         """Return the numbers after the inbox in subjects (:func:`numbered_subjects`), and a mask of the valid ones."""
-        return bytecolumns.decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
+        return bytecolumns.parse_ints(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
     def decoded(self, span: Span) -> bytecolumns.Text:
         """Return one part of every message as text, null where a message has none."""
@@ -93,13 +93,13 @@ class Messages:
             return HeaderColumn(empty_headers_column(len(self)), 0, bytecolumns.NO_POSITIONS)
         return parse_blocks(self.gather(self.header))
 
-    def sizes_with_payloads(self) -> bytecolumns.Positions:
+    def announced_full_sizes(self) -> bytecolumns.Positions:
         """Return the full sizes of messages that came without payloads: bytes of subject, own headers and payload.
 
         The server adds a last header line with the size of each payload, and a header block where there is none;
         ProtocolError when a block does not end with a size.
         """
-        payload, added = self._sizes()
+        payload, added = self._left_out_sizes()
         headers = self.header.end - self.header.start - added
         return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
 
@@ -108,10 +108,10 @@ class Messages:
 
         The server's last line of each is left out; ProtocolError when a block does not end with a size.
         """
-        _, added = self._sizes()
+        _, added = self._left_out_sizes()
         return replace(self, header=Span(self.header.start, self.header.end - added - len(b"\r\n")))
 
-    def _sizes(self) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
+    def _left_out_sizes(self) -> tuple[bytecolumns.Positions, bytecolumns.Positions]:
         """Return the sizes of the payloads that the server has left out, and the bytes of the lines that say so."""
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, flags_of, gather, load_words, parse_ints, words_of
 from spark_nats.protocol.documents import begins_like_object, integer_at, parse_document, string_at, text_at
 from spark_nats.protocol.headers import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 from spark_nats.protocol.keyvalue import bucket_of
@@ -244,7 +244,7 @@ class PublishAcks:
         suffix = first.lstrip(b"0123456789") or b"}"
         start = np.minimum(answers.payload.start + len(spelling.beginning), answers.payload.end)
         end = np.maximum(start, answers.payload.end - len(suffix))
-        sequences, plain = decimals(answers.buffer, start, end)
+        sequences, plain = parse_ints(answers.buffer, start, end)
         # The last 8 bytes end with "seq": and suffice.
         plain &= _begin_with(answers, spelling.beginning, spelling.words[-1:])
         plain &= answers.buffer[end] == suffix[0]

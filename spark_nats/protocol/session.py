@@ -1,9 +1,9 @@
 """A client's side of one connection without its socket: received bytes in, messages and events out, bytes to send.
 
 Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it the received bytes together with the
-time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls :meth:`Session.ping_if_silent` at
-``ping_at``. Everything that affects the state of the protocol is in this file: the greeting, the login, PINGs and their
-PONGs in both directions, and what an -ERR means for them.
+time (:meth:`Session.receive`), sends what is :meth:`due <Session.due>`, and calls
+:meth:`Session.ping_if_silent_or_give_up` at ``ping_at``. Everything that affects the state of the protocol is in this
+file: the greeting, the login, PINGs and their PONGs in both directions, and what an -ERR means for them.
 
 Bytes to send form one queue, so a PONG that becomes due while a long frame is being sent goes after that frame and not
 into it.
@@ -49,7 +49,7 @@ class Session:
     def __init__(self, ping_interval: float, now: float, info: control.ServerInfo | None = None) -> None:
         self.info = info or control.ServerInfo()  # all defaults before the server's greeting
         self.greeted = info is not None  # whether INFO has come
-        self.ping_at = now + ping_interval  # when ping_if_silent has to be called, unless something is received before
+        self.ping_at = now + ping_interval  # when ping_if_silent_or_give_up is due, unless something is received before
         self.passed = 0  # the last mark that the server is known to have reached before it reported any error
         self._ping_interval = ping_interval
         self._decoder = Decoder()
@@ -89,7 +89,7 @@ class Session:
         self.queue(control.PING)
         return self._pings
 
-    def has_reached(self, mark: int) -> bool:
+    def has_pong_for(self, mark: int) -> bool:
         """Tell whether the server has processed everything sent before a mark; it answers PINGs in order."""
         return self._pongs >= mark
 
@@ -103,9 +103,9 @@ class Session:
         """
         self.ping_at = now + self._ping_interval
         messages, controls = self._decoder.feed(data)
-        return messages, [event for _, each in controls if (event := self._obey(each))]
+        return messages, [event for _, each in controls if (event := self._handle_control(each))]
 
-    def ping_if_silent(self, now: float) -> bool:
+    def ping_if_silent_or_give_up(self, now: float) -> bool:
         """Ping a server that is silent for too long; return False to give it up, after too many unanswered PINGs."""
         if now < self.ping_at:
             return True
@@ -115,7 +115,7 @@ class Session:
         self.queue_ping()
         return True
 
-    def _obey(self, received: control.Control) -> Event | None:
+    def _handle_control(self, received: control.Control) -> Event | None:
         match received.op:
             case control.Op.PING:
                 if len(self._due) < _MAX_DUE:

@@ -108,7 +108,7 @@ def convert_config(document: Mapping[str, Any]) -> RequestedConfig:
         field = _OTHER_NAMES.get(shown, shown)
         if field in config:
             raise ValueError(f"has both {named[field]!r} and {shown!r}, which are the same; name it once")
-        config[field] = _read(shown, _kind_of_field(_FIELDS, field, shown), value)
+        config[field] = _convert(shown, _kind_of_field(_FIELDS, field, shown), value)
         named[field] = shown
     return RequestedConfig.of(config, named)
 
@@ -151,35 +151,35 @@ def _nearest(name: str, fields: Mapping[str, Any], cutoff: float) -> str | None:
     return next(iter(get_close_matches(name.lower(), names, n=1, cutoff=cutoff)), None)
 
 
-def _read(shown: str, kind: Any, value: Any) -> Any:
+def _convert(shown: str, kind: Any, value: Any) -> Any:
     """Return a value as servers accept it; ValueError when no server accepts the value."""
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
         return read_duration_field(shown, value)
-    if kind == _TIME and not _is(int, value):
-        raise _wrong(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
+    if kind == _TIME and not _is_of_kind(int, value):
+        raise _error(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
     if isinstance(kind, type):
         check_type(shown, value, kind)
     if isinstance(kind, tuple) and value not in kind:
-        raise _wrong(shown, value, f"{', '.join(kind[:-1])} or {kind[-1]}")
+        raise _error(shown, value, f"{', '.join(kind[:-1])} or {kind[-1]}")
     if isinstance(kind, list):
         if not isinstance(value, list):
             what = "texts" if kind == [str] else "objects"
-            raise _wrong(shown, value, f"a list of {what}" + (f', such as ["{value}"]' * isinstance(value, str)))
-        return [_read(shown, kind[0], each) for each in value]
+            raise _error(shown, value, f"a list of {what}" + (f', such as ["{value}"]' * isinstance(value, str)))
+        return [_convert(shown, kind[0], each) for each in value]
     if isinstance(kind, dict):
         if not isinstance(value, dict):
-            raise _wrong(shown, value, "an object")
+            raise _error(shown, value, "an object")
         within = {name: f"{shown}.{name}" for name in value}
-        return {name: _read(within[name], _kind_of_field(kind, name, within[name]), value[name]) for name in value}
+        return {name: _convert(within[name], _kind_of_field(kind, name, within[name]), value[name]) for name in value}
     return value
 
 
 def check_type(shown: str, value: Any, kind: type) -> None:
     """Raise ValueError unless a field has a value of this kind."""
-    if not _is(kind, value):
-        raise _wrong(shown, value, _KINDS[kind])
+    if not _is_of_kind(kind, value):
+        raise _error(shown, value, _KINDS[kind])
 
 
 def read_duration_field(shown: str, text: str) -> int:
@@ -190,11 +190,11 @@ def read_duration_field(shown: str, text: str) -> int:
         raise ValueError(f"has a time as {shown!r} that {error}") from None
 
 
-def _is(kind: type, value: Any) -> bool:
+def _is_of_kind(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
+def _error(shown: str, value: Any, wanted: str) -> ValueError:
     return ValueError(f"has {json.dumps(value)} as {shown!r}, which must be {wanted}")
 
 
@@ -230,7 +230,7 @@ def _is_same_value(field: str, asked: Any, has: Any) -> bool:
         return True
     if field in _DEFAULTS:
         default = _DEFAULTS[field]
-        asked, has = (default if not each or (_is(int, each) and each < 0) else each for each in (asked, has))
+        asked, has = (default if not each or (_is_of_kind(int, each) and each < 0) else each for each in (asked, has))
     if isinstance(asked, dict):
         fields = has if isinstance(has, dict) else {}
         is_source = field in ("mirror", "sources")
@@ -250,7 +250,7 @@ def _value_text(field: str, value: Any) -> str:
         return "none"
     if field in _LIMITS and isinstance(value, int) and value <= 0:
         return "no limit"
-    if _FIELDS.get(field) == _TIME and _is(int, value):
+    if _FIELDS.get(field) == _TIME and _is_of_kind(int, value):
         unit = next((unit for unit in ("h", "m", "s", "ms") if value % _UNITS[unit] == 0), None)
         return f"{value // _UNITS[unit]}{unit}" if unit and value else "none" if not value else f"{value}ns"
     if isinstance(value, list) and all(isinstance(each, str) for each in value):

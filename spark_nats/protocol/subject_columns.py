@@ -111,8 +111,8 @@ def _match_shape(
     matched: bytecolumns.Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
     parts = []
     for first, stop in shape.literal_runs():
-        start = dots.at_each(first - 1) + 1 if first else offsets[:-1]
-        end = dots.at_each(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
+        start = dots.positions_of(first - 1) + 1 if first else offsets[:-1]
+        end = dots.positions_of(stop - 1) if shape.is_open or stop < shape.tokens else offsets[1:]
         parts.append(bytecolumns.gather(data, start[matched], end[matched]))
     if parts:
         found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _DOT_BYTES), keys)

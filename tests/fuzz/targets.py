@@ -22,9 +22,9 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.listing import ask_account_info, ask_stream_names, list_streams
-from spark_nats.jetstream.messages import ask_last_sequence, ask_sequence_from, find_first_since
+from spark_nats.jetstream.messages import ask_first_since, ask_last_sequence, ask_sequence_from
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.times import find_first_at
+from spark_nats.jetstream.times import ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.tables.read import (
     ask_subject_rows,
@@ -82,7 +82,7 @@ def info(data: bytes) -> None:
     assert 0 <= parsed.max_payload <= MAX_INTEGER
     assert all(isinstance(url, str) for url in parsed.connect_urls)
     with suppress(NatsError):
-        assert SIGNER.apply(ConnectOptions(), parsed).encode().endswith(b"}\r\n")
+        assert SIGNER.add_to(ConnectOptions(), parsed).encode().endswith(b"}\r\n")
 
 
 def headers(data: bytes) -> None:
@@ -163,9 +163,9 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 0 <= (ask_sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 < find_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
+        assert 0 < ask_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
     with suppress(NatsError):
-        assert 1 <= find_first_since(js, "S", 0, 1, 100) <= 100
+        assert 1 <= ask_first_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
         assert all(name.encode() is not None for name in ask_stream_names(js, "a"))
     for retention in (WORK_QUEUE, INTEREST):

@@ -182,7 +182,7 @@ class Program:
                 initial = lease.ask_with_retries(lambda connection: ask_stream_info(JetStream(connection), spec.stream))
                 ids, headers = self._ids(number)
                 publisher = BatchPublisher(JetStreamLease(lease), initial, options.ack_timeout)
-                publisher.publish(
+                publisher.publish_and_wait(
                     pa.array(subjects),
                     pa.array(chunk.payloads, pa.binary()),
                     headers,

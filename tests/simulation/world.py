@@ -402,7 +402,7 @@ def _end_idle_connections() -> None:
     real = pool._pool
     closer = real._closer
     with real._changed:
-        real._close(lambda *_: True)
+        real._close_idle(lambda *_: True)
         real._changed.notify()
     if closer is not None:
         closer.join(60)

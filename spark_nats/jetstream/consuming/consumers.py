@@ -74,7 +74,7 @@ def ask_consumer(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
         NatsError: the request failed.
     """
     request = Request(Api.CONSUMER_INFO, (stream, name))
-    return _parse_found(request, js.request_all([request])[0])
+    return _parse_consumer_or_none(request, js.request_all([request])[0])
 
 
 def ask_consumer_and_all(js: JetStream, stream: str, name: str) -> tuple[ConsumerInfo | None, list[Listed]]:
@@ -89,7 +89,7 @@ def ask_consumer_and_all(js: JetStream, stream: str, name: str) -> tuple[Consume
     with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
         if not all(may_be_consumer_of(each.entry, stream) for each in listed):
             raise ValueError("it is about a consumer of another stream")
-    return _parse_found(requests[0], one), listed
+    return _parse_consumer_or_none(requests[0], one), listed
 
 
 def move_consumer(
@@ -234,7 +234,7 @@ def _create_request(stream: str, config: dict[str, Any]) -> Request:
     return Request(Api.CONSUMER_CREATE, (stream, name), consumer_create_body(stream, {"name": name, **config}))
 
 
-def _parse_found(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerInfo | None:
+def _parse_consumer_or_none(request: Request, answer: dict[str, Any] | NatsError) -> ConsumerInfo | None:
     """Return the state of a consumer in an answer; None where it reports that there is none."""
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.CONSUMER_NOT_FOUND:
         return None
@@ -329,9 +329,9 @@ def take_and_move_kept(js: JetStream, key: ConsumerKey, sequence: int) -> Taken 
     kept = keeping.consumers.pop(key, None)
     if kept is None:
         return None
-    _delete_at_close(js.connection, keeping)
+    _update_deletions_at_close(js.connection, keeping)
     moved = None
-    if kept.start <= sequence and clock.monotonic() < kept.until and not _refused.holds(js, key.stream):
+    if kept.start <= sequence and clock.monotonic() < kept.until and not _refused.has(js, key.stream):
         moved = _move_or_none(js, key, kept, sequence)
     if moved is None:
         delete_consumer_without_waiting(js, key.stream, kept.name)
@@ -381,14 +381,14 @@ def create_or_make_room(js: JetStream, key: ConsumerKey, sequence: int) -> Consu
     keeping = _keeping.get(js.connection, _Keeping())
     for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (key.prefix, key.stream)]:
         delete_consumer_without_waiting(js, each.stream, keeping.consumers.pop(each).name)
-    _delete_at_close(js.connection, keeping)
+    _update_deletions_at_close(js.connection, keeping)
     return make()
 
 
 def may_keep_consumers(js: JetStream, info: StreamInfo) -> bool:
     """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
     older = is_older(info.server_version, 2, 14)
-    return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
+    return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.has(js, info.name)
 
 
 def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
@@ -419,7 +419,7 @@ def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created:
     if len(keeping.consumers) > MAX_KEPT:
         oldest = next(iter(keeping.consumers))
         delete_consumer_without_waiting(js, oldest.stream, keeping.consumers.pop(oldest).name)
-    _delete_at_close(js.connection, keeping)
+    _update_deletions_at_close(js.connection, keeping)
     asks = (key.prefix, key.stream) not in keeping.delete_tested
     if asks:
         keeping.delete_tested.add((key.prefix, key.stream))
@@ -427,8 +427,8 @@ def keep_or_delete(js: JetStream, key: ConsumerKey, made: ConsumerInfo, created:
     return asks
 
 
-def _delete_at_close(connection: Connection, keeping: _Keeping) -> None:
+def _update_deletions_at_close(connection: Connection, keeping: _Keeping) -> None:
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
         deletion, kept = Api.CONSUMER_DELETE.with_names, keeping.consumers
-        connection.note_for_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])
+        connection.set_publish_at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])

@@ -3,7 +3,7 @@
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
-messages; it leaves what a stream that copies the queue still needs (:func:`find_first_needed`). On other streams,
+messages; it leaves what a stream that copies the queue still needs (:func:`ask_first_needed`). On other streams,
 moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
 One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
@@ -121,7 +121,7 @@ class DurableHandle:
         version = info.server_version
         if self.retention == INTEREST and not consumers.survives_purges(version, self._filters):
             raise UnsupportedStreamError(conditions.SEVERAL_SUBJECTS_NOT_HELD(stream=info.name, version=version))
-        found, _ = self._find_or_confirm_gone(js)
+        found, _ = self._ask_or_confirm_gone(js)
         if found is None:
             found = self._create_durable(js)
         else:
@@ -159,7 +159,7 @@ class DurableHandle:
             return None
         return conditions.DURABLE_DELETED(what=self._description)
 
-    def _find_or_confirm_gone(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+    def _ask_or_confirm_gone(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
         """Return the server's state of the durable; None when there is none (confirmed, if this run has owned it).
 
         All consumers of the stream come with it if they are asked for.
@@ -179,7 +179,7 @@ class DurableHandle:
         try:
             made = consumers.configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
-            raise self._explain_refusal(js, error) from None
+            raise self._make_refusal_error(js, error) from None
         logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).with_code)
         return made
 
@@ -192,7 +192,7 @@ class DurableHandle:
                 raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._description)) from None
             raise
 
-    def _explain_refusal(self, js: JetStream, error: JetStreamError) -> NatsError:
+    def _make_refusal_error(self, js: JetStream, error: JetStreamError) -> NatsError:
         """Return the error for a durable that could not be created."""
         what, reason, code = self._description, error.description, error.err_code
         match error.err_code:
@@ -239,12 +239,12 @@ class DurableHandle:
     def check_owner_if_due(self, js: JetStream) -> None:
         """Check every :data:`LOOK_INTERVAL` seconds that the durable is ours, else raise; note if it does not exist."""
         if clock.monotonic() - self._looked > LOOK_INTERVAL:
-            self._find_and_check_owner(js)
+            self._ask_and_check_owner(js)
 
-    def _find_and_check_owner(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
-        """Return what :meth:`_find_or_confirm_gone` does; there is no durable when another client has deleted it."""
+    def _ask_and_check_owner(self, js: JetStream, with_all: bool = False) -> tuple[ConsumerInfo | None, list[Listed]]:
+        """Return what :meth:`_ask_or_confirm_gone` does; there is no durable when another client has deleted it."""
         self._looked = clock.monotonic()
-        found, listed = self._find_or_confirm_gone(js, with_all)
+        found, listed = self._ask_or_confirm_gone(js, with_all)
         if found is None:
             self.note_unowned()
             return None, listed
@@ -274,13 +274,13 @@ class DurableHandle:
         if self.needs_no_release(end) or end > info.last_sequence + 1:
             return
         is_shared = self.retention == WORK_QUEUE and info.consumers > 1
-        found, listed = self._find_and_check_owner(js, with_all=is_shared)
+        found, listed = self._ask_and_check_owner(js, with_all=is_shared)
         if found is None:
             return
         if self.retention != WORK_QUEUE and is_older(found.server_version, 2, 14):
             self._waits.note_and_log_old_server(info.name, found, end)
             return
-        if is_shared and (needed := find_first_needed(js, info, listed, self.name, self._filters, end)):
+        if is_shared and (needed := ask_first_needed(js, info, listed, self.name, self._filters, end)):
             self._waits.note_and_log(info.name, needed, end)
             end = needed.sequence
         if self.retention == WORK_QUEUE:
@@ -304,7 +304,7 @@ class DurableHandle:
             start: int | None = first
             if target - first > STEP:  # messages of other subjects may lie in between
                 start = ask_sequence_from(js, self._stream, first, (subject,))
-            for end in self._steps_while_owned(js, start or target, target):
+            for end in self._removal_ends_while_owned(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
     def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
@@ -312,7 +312,7 @@ class DurableHandle:
         if target <= floor:
             return
         try:
-            for end in self._steps_while_owned(js, first, target) if self.retention == INTEREST else (target,):
+            for end in self._removal_ends_while_owned(js, first, target) if self.retention == INTEREST else (target,):
                 consumers.move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
@@ -320,14 +320,14 @@ class DurableHandle:
                 raise consumers.too_old_error(self._stream, version_in(self._config), "2.14", what) from None
             raise
 
-    def _steps_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:
+    def _removal_ends_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:
         """Yield the ends of successive removals, small enough for the server to answer each request in time.
 
         Before each removal but the first, check that the durable still exists and is ours.
         """
         for end in range(start + STEP, target, STEP):
             yield end
-            if self._find_and_check_owner(js)[0] is None:
+            if self._ask_and_check_owner(js)[0] is None:
                 return
         yield target
 
@@ -399,7 +399,7 @@ class Needed(NamedTuple):
     whom: str  # the same in words, with the stream that copies
 
 
-def find_first_needed(
+def ask_first_needed(
     js: JetStream, info: StreamInfo, listed: Sequence[Listed], name: str, filters: Sequence[str], end: int
 ) -> Needed | None:
     """Return the first message before ``end`` that another consumer still needs; None when there is none.

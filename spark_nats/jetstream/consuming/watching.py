@@ -76,7 +76,7 @@ class Watch:
         self._arrived = js.connection.subscribe(later=True)
         self.move(places)
 
-    def find_streams_without_consumer(self, places: Mapping[str, int]) -> list[str]:
+    def streams_needing_consumer(self, places: Mapping[str, int]) -> list[str]:
         """Return the streams that have no consumer, or one far behind the place, so that another one is created."""
         known = self._watched
         return [name for name, place in places.items() if name not in known or place - known[name].next > MAX_BEHIND]
@@ -91,7 +91,7 @@ class Watch:
         Raises:
             JetStreamError, NatsError: as creating a watch does.
         """
-        unheard = self.find_streams_without_consumer(places)
+        unheard = self.streams_needing_consumer(places)
         ended = [each for each in self._watched.values() if each.stream not in places] + [
             self._watched[name] for name in unheard if name in self._watched
         ]
@@ -138,8 +138,8 @@ class Watch:
             NatsError: the connection failed.
         """
         until = clock.monotonic() + seconds
-        while (arrived := self.js.connection.next(self._arrived, self._seconds_until(until))) is not None:
-            self._note_arrived(arrived)
+        while (arrived := self.js.connection.next(self._arrived, self._seconds_to_wait(until))) is not None:
+            self._check_and_note_arrived(arrived)
         if self.js.connection.lame_duck:
             raise WatchLostError("its server is shutting down")
         now = clock.monotonic()
@@ -150,11 +150,11 @@ class Watch:
             self._send_missing_pulls()
         return bool(self.speakers)
 
-    def _seconds_until(self, until: float) -> float:
+    def _seconds_to_wait(self, until: float) -> float:
         """Return how long to wait for a message: not at all once one has come."""
         return 0.0 if self.speakers else max(0.0, until - clock.monotonic())
 
-    def _note_arrived(self, arrived: Messages) -> None:
+    def _check_and_note_arrived(self, arrived: Messages) -> None:
         """Note what has arrived, and which consumers have passed their places."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # deliveries have a reply subject
         for sid in np.unique(sids).tolist():  # mostly a few streams out of hundreds

@@ -30,7 +30,7 @@ from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.messages import ask_last_sequence
 from spark_nats.jetstream.positions import end_of
-from spark_nats.jetstream.publishing.decide import UNANSWERED, not_listened
+from spark_nats.jetstream.publishing.decide import UNANSWERED, subjects_not_heard
 from spark_nats.jetstream.publishing.flight import FINAL, Rows, are_replaced
 from spark_nats.jetstream.publishing.recovery import wait_and_read_ids
 from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_known_ids
@@ -99,7 +99,7 @@ class BatchPublisher:
         self._rows = 0
         self.duplicates = 0  # rows that the stream had before they were sent here, by their message ids
 
-    def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None, ids: pa.Array) -> None:
+    def publish_and_wait(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None, ids: pa.Array) -> None:
         """Store one or more rows, which must be valid; return when the stream has all of them.
 
         The columns are those of :class:`~.rows.Rows`, except that ``ids`` is null where a row has none. Unless all rows
@@ -121,10 +121,10 @@ class BatchPublisher:
         try:
             may_be_stored = self._doubtful is not None or (self._exact and batch.ids is not None)
             since = self._looked if self._doubtful is None else self._doubtful
-            if may_be_stored and self._find_out_if_stored(batch, since):
+            if may_be_stored and self._ask_if_stored(batch, since):
                 return True
             if self._lease.connection.lame_duck:
-                self._lease.leave_server()
+                self._lease.move_to_another_server()
             if (row := self._lease.connection.find_too_large_row(batch.payloads, batch.headers)) is not None:
                 most = self._lease.connection.info.max_payload
                 raise self._with_row_status(InvalidRowError(ROW_TOO_LARGE(row=row, most=most)))
@@ -132,7 +132,7 @@ class BatchPublisher:
             if refused is None or refused.verdict is not Verdict.INCOMPLETE:
                 self._committing = None
             self._lease.note_success()
-            if refused is None or self._is_stored_or_raise(batch, refused):
+            if refused is None or self._ask_if_stored_or_raise(batch, refused):
                 return True
             if self._committing is not None:
                 self._note_doubt_or_raise(batch, refused.reason)
@@ -148,13 +148,13 @@ class BatchPublisher:
             self._raise_failed(conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.reason))
         return False
 
-    def _is_stored_or_raise(self, batch: Rows, refused: _Refused) -> bool:
+    def _ask_if_stored_or_raise(self, batch: Rows, refused: _Refused) -> bool:
         """Tell whether a refused batch is stored already; raise if sending it again is of no use."""
         verdict = refused.verdict
         if verdict is Verdict.REPEATED:
             return self._ask_if_all_known(batch, refused.reason)
         subjects = [str(batch.subjects[refused.number])]
-        if verdict is Verdict.UNAVAILABLE and not not_listened(
+        if verdict is Verdict.UNAVAILABLE and not subjects_not_heard(
             self._request_state_and_memory()[0], subjects, self._js.prefix
         ):
             return False
@@ -278,7 +278,7 @@ class BatchPublisher:
         except NatsError as lasting:
             raise self._with_row_status(lasting) from None
 
-    def _find_out_if_stored(self, batch: Rows, since: float) -> bool:
+    def _ask_if_stored(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
         age = clock.monotonic() - since
         if self._doubtful is None and self._lease.connection is self._at_first and age < self._initial.id_lifetime:
@@ -292,7 +292,7 @@ class BatchPublisher:
             stored |= are_replaced(batch.subjects, stored)
         if found.removed and not stored.all():
             self._raise_failed(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self.require_all_or_none_stored(batch.ids, stored):
+        if self.are_all_stored_or_raise(batch.ids, stored):
             return True
         self._memory = memory
         self._doubtful = self._committing = None
@@ -302,8 +302,8 @@ class BatchPublisher:
     def _check_stream_listens(self, batch: Rows) -> None:
         """Raise if the stream does not listen on a row's subject: another responder there sends no acknowledgement."""
         subjects = pc.unique(batch.subjects).to_pylist()
-        if not_listened(self._initial, subjects, self._js.prefix):
-            absent = not_listened(self._request_state_and_memory()[0], subjects, self._js.prefix)
+        if subjects_not_heard(self._initial, subjects, self._js.prefix):
+            absent = subjects_not_heard(self._request_state_and_memory()[0], subjects, self._js.prefix)
             if absent:
                 row, reason = pc.index(batch.subjects, absent[0]).as_py(), self._stranger or UNANSWERED
                 self._raise_failed(conditions.ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=reason))
@@ -340,15 +340,15 @@ class BatchPublisher:
             known = are_among(ids, self._read_stored_ids(self._request_state_and_memory()[0]).ids)
         else:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
-            known = np.array([self._probe_id(subject, message_id) for subject, message_id in pairs])
+            known = np.array([self._ask_if_id_known(subject, message_id) for subject, message_id in pairs])
         if self._initial.keeps_last_values:
             known = known | are_replaced(subjects, known)
-        stored = self.require_all_or_none_stored(batch.ids, known)
+        stored = self.are_all_stored_or_raise(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows
         return stored
 
-    def _probe_id(self, subject: str, message_id: str) -> bool:
+    def _ask_if_id_known(self, subject: str, message_id: str) -> bool:
         """Ask whether a stream with several replicas knows a message id, and change nothing.
 
         It sends a batch with that id, whose second message has a header that no batch may have. So the batch cannot be
@@ -370,7 +370,7 @@ class BatchPublisher:
                 )
             self._pause_before_retry()
 
-    def require_all_or_none_stored(self, ids: pa.Array, stored: Mask) -> bool:
+    def are_all_stored_or_raise(self, ids: pa.Array, stored: Mask) -> bool:
         """Return True if all rows of a batch are stored, False if none is.
 
         Raises:
@@ -391,14 +391,14 @@ class BatchPublisher:
         found = None
         if refused.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
-                found = self._find_conflict(batch, reason)
+                found = self._ask_conflict(batch, reason)
         if found is None and number == self._rows - 1 > 0:  # a refusal of the commit may concern any row
             self._raise_failed(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         number, reason = found or (number, reason)
         subject = str(batch.subjects[number])
         self._raise_failed(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
-    def _find_conflict(self, batch: Rows, reason: str) -> tuple[int, str] | None:
+    def _ask_conflict(self, batch: Rows, reason: str) -> tuple[int, str] | None:
         """Return the first row that expects a wrong last message, and why; None if none does any more.
 
         None as well if it is unknown under which subject the stream has the rows.

@@ -44,7 +44,7 @@ class Resolution(NamedTuple):
 ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 
 
-def resolve_conflicts(
+def resolve_any_conflict(
     js: JetStream,
     ledger: PublishLedger,
     request_state: Callable[[JetStream], StreamInfo],

@@ -41,7 +41,7 @@ class PublishState(NamedTuple):
     silent: float  # seconds since the last message was sent, or the last informative answer came
     waited: float  # seconds since a row was stored, or since rows wait to be stored
     ack_timeout: float  # seconds without a stored row after which the server is given up
-    can_repeat: bool  # whether all rows of unknown fate can be sent again
+    can_resend_unknown: bool  # whether all rows of unknown fate can be sent again
     refused: Sequence[RefusedMessage] = ()  # messages that were refused
     contested: bool = False  # whether a stream in another domain may have given a refusal, and the stream's may come
     strangers: bool = False  # whether another responder has answered, and the stream was not asked about that
@@ -148,7 +148,7 @@ def _decide_about_in_flight(state: PublishState) -> Decision | None:
     if _is_any_fatal(state, state.refused):
         return Wait(LOST_OUT_OF_ORDER - state.silent) if state.silent < LOST_OUT_OF_ORDER else None
     left = state.ack_timeout - state.waited
-    if state.can_repeat:
+    if state.can_resend_unknown:
         patience = LOST_AFTER if state.state is FlightState.IN_ORDER else LOST_OUT_OF_ORDER
         left = min(left, patience - state.silent)
     if (left := max(left, MIN_PATIENCE - state.silent)) > 0:
@@ -172,7 +172,7 @@ def _with_final_verdicts(state: PublishState) -> list[RefusedMessage]:
     if isinstance(stream, StreamNotFoundError):
         verdict, absent, reason = Verdict.REJECTED, subjects, str(stream)
     elif isinstance(stream, StreamInfo):
-        verdict, absent = Verdict.NO_SUCH_SUBJECT, set(not_listened(stream, list(subjects), state.api_prefix))
+        verdict, absent = Verdict.NO_SUCH_SUBJECT, set(subjects_not_heard(stream, list(subjects), state.api_prefix))
     else:
         return list(state.refused)
     return [
@@ -183,7 +183,7 @@ def _with_final_verdicts(state: PublishState) -> list[RefusedMessage]:
     ]
 
 
-def not_listened(stream: StreamInfo, subjects: Sequence[str], api_prefix: str) -> list[str]:
+def subjects_not_heard(stream: StreamInfo, subjects: Sequence[str], api_prefix: str) -> list[str]:
     """Return the subjects on which a stream does not listen.
 
     It returns none where the stream belongs to another account, since nothing reports how its export maps subjects.

@@ -231,7 +231,7 @@ class Flight:
         self._base = first  # all before it are stored
         self._top = first  # the number after the highest one that was answered
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
-        self._had: list[Positions] = []  # messages that the stream had already, see :meth:`note_not_stored_now`
+        self._had: list[Positions] = []  # messages that the stream had already, see :meth:`note_stored_earlier`
         self._headers: dict[int, bytes] = {}  # replacements for header blocks, by the rows' numbers
 
     @property
@@ -255,12 +255,12 @@ class Flight:
         return not np.isin(list(self.refused), np.concatenate([np.empty(0, np.int64), *self._twice])).all()
 
     @property
-    def again(self) -> bool:
+    def may_be_stored(self) -> bool:
         """Whether an earlier send may have stored the rows in flight, which is so for all of them or for none."""
         return bool(self._parts) and self._parts[-1][1].again
 
     @property
-    def can_repeat(self) -> bool:
+    def can_resend_unknown(self) -> bool:
         """Whether all rows of unknown fate can be sent again."""
         return not self.in_flight or not any(
             rows.ids is None and (statuses == _IN_FLIGHT).any() for rows, _, statuses in self._unstored_parts()
@@ -430,7 +430,7 @@ class Flight:
                 found.append(rows.take(chosen))
         return found[0] if len(found) == 1 else Rows.concatenate_as_new(found)
 
-    def note_not_stored_now(self, messages: Positions) -> None:
+    def note_stored_earlier(self, messages: Positions) -> None:
         """Note messages that count as stored but were not just now: the stream had them or later rows replace them."""
         # Those before the base come before every row that is not known to be stored.
         self._had = [each for each in [*self._had, messages] if each.max() >= self._base]
@@ -458,7 +458,7 @@ class Flight:
                 self.in_flight -= 1
         self._statuses[messages - self._base] = _STORED
         if len(messages):
-            self.note_not_stored_now(messages)
+            self.note_stored_earlier(messages)
         self._update_state_and_base()
         return len(messages)
 

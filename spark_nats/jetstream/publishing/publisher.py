@@ -30,7 +30,7 @@ from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing import decide
-from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_any_conflict
 from spark_nats.jetstream.publishing.flight import (
     OF_ROWS,
     Elsewhere,
@@ -288,7 +288,7 @@ class Publisher:
             self._reconnect_and_resume(error)
         except LameDuckError:
             assert self._lease is not None  # noqa: S101 - without a lease, nobody leaves the server
-            self.move_to(self._lease.leave_server())
+            self.move_to(self._lease.move_to_another_server())
             # The stream may have lost its end with the server that shut down; nothing shows that once others fill it.
             self._do_or_reconnect(lambda: self._recovery.check_nothing_lost(self._js, closely=True))
         return False
@@ -297,7 +297,7 @@ class Publisher:
         """Continue over another connection with the rows that were not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
             self._note_pending_answers()
-        while self._lease is not None and self._flight.can_repeat:
+        while self._lease is not None and self._flight.can_resend_unknown:
             connection = self._lease.reconnect_or_raise(error)
             rows = [*self._unstored_without_replaced(), *self._queue]
             try:
@@ -309,7 +309,7 @@ class Publisher:
                 error = another
             else:
                 self._queue[:] = left
-                self._set_aside_too_large()
+                self._set_aside_or_raise_too_large()
                 return
         if self._flight.unstored and error.may_pass(established=True):
             error = error.about(*error.topics, Topic.MESSAGE_IDS)
@@ -335,7 +335,7 @@ class Publisher:
             rows, flight = self._queue[0], self._flight
             late = self._recovery.may_be_stored_by_another(rows)
             if (rows.again and not self._recovery.still_knows_ids(rows)) or (late and not flight.unstored):
-                self._queue_unknown_again()
+                self._ask_and_queue_unknown()
             elif not late and flight.can_send_next(rows, self._window.size, self._window.part_size):
                 part = take_next_part(self._queue, self._window.part_size)
                 self._ledger.resent += part.size if part.since or part.again else 0
@@ -355,7 +355,7 @@ class Publisher:
     def _unstored_without_replaced(self) -> list[Rows]:
         """Return the rows in flight that are to be sent again, in order."""
         if self._recovery.initial.keeps_last_values and (count := self._flight.mark_replaced_as_stored()):
-            self._recovery.log_replaced(count)
+            self._recovery.warn_not_sent_again(count)
         return self._flight.unstored_rows()
 
     def _queue_overtaken_rows(self) -> bool:
@@ -367,7 +367,7 @@ class Publisher:
         self._queue.append(rows)
         return True
 
-    def _set_aside_too_large(self) -> None:
+    def _set_aside_or_raise_too_large(self) -> None:
         """Set rows of the queue aside that are larger than the server accepts; its limit may have changed.
 
         Raises:
@@ -404,15 +404,15 @@ class Publisher:
             if isinstance(decision, decide.Fail):
                 self._raise_failure(decision, outcome)
             if isinstance(decision, decide.SetAside):
-                self._set_aside_unless_stored(decision.refused)
+                self._ask_and_set_aside_unstored(decision.refused)
                 outcome = self._collect_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif decision is decide.Ask.STREAM:
                 outcome = outcome._replace(stream=self._recovery.request_state_or_error(self._js))
             elif decision is decide.Ask.SUBJECTS:
-                self._mark_unlistened_as_refused()
+                self._ask_and_refuse_unlistened()
                 outcome = self._collect_state()._replace(asked=True)
             else:
-                if resolve_conflicts(self._js, self._ledger, self._recovery.request_state, self._resolve):
+                if resolve_any_conflict(self._js, self._ledger, self._recovery.request_state, self._resolve):
                     self._last_stored = clock.monotonic()
                 outcome = self._collect_state()._replace(resolved=True, stream=outcome.stream)
 
@@ -424,7 +424,7 @@ class Publisher:
             now - flight.heard,
             now - self._last_stored,
             self._recovery.ack_timeout,
-            flight.can_repeat,
+            flight.can_resend_unknown,
             tuple(flight.refused.values()),
             contested=flight.is_refusal_unconfirmed,
             strangers=bool(flight.strangers),
@@ -444,7 +444,7 @@ class Publisher:
     def _note_answers(self, messages: Messages) -> None:
         flight, now = self._flight, clock.monotonic()
         if (stored := flight.note_answers(messages, now)) is not None:
-            had = self._ledger.acknowledged.note_and_find_duplicates(stored, flight.row, flight.again, now)
+            had = self._ledger.acknowledged.note_and_find_duplicates(stored, flight.row, flight.may_be_stored, now)
             if self._recovery.initial.keeps_last_values:
                 self._recovery.note_stored_before(stored, had, flight)
             self._window.grow(len(stored.messages))
@@ -454,7 +454,7 @@ class Publisher:
             if self._on_stored is not None:
                 self._on_stored()
 
-    def _mark_unlistened_as_refused(self) -> None:
+    def _ask_and_refuse_unlistened(self) -> None:
         """Find out which messages are not stored because the stream does not listen on their subjects.
 
         Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
@@ -463,10 +463,10 @@ class Publisher:
         subjects, strangers = flight.subjects_in_flight(), flight.strangers
         absent: list[str] = []
         prefix = self._recovery.api_prefix
-        if decide.not_listened(known, subjects, prefix):
+        if decide.subjects_not_heard(known, subjects, prefix):
             state = self._recovery.request_state_or_error(self._js)
             if isinstance(state, StreamInfo):
-                absent = decide.not_listened(state, subjects, prefix)
+                absent = decide.subjects_not_heard(state, subjects, prefix)
         if absent:
             reasons = {each: strangers.get(each, decide.UNANSWERED) for each in absent}
             flight.mark_in_flight_refused(reasons, Verdict.NO_SUCH_SUBJECT)
@@ -474,12 +474,12 @@ class Publisher:
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
 
-    def _set_aside_unless_stored(self, refused: Sequence[RefusedMessage]) -> None:
+    def _ask_and_set_aside_unstored(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over refused rows that are not stored, and send them no more."""
         self._rule_out_other_domains()
         assert self._aside is not None  # noqa: S101 - else decide() returns no SetAside
         rows = [self._flight.row(each.message) for each in refused]
-        for each, row, is_stored in zip(refused, rows, self._recovery.read_stored(self._js, rows), strict=True):
+        for each, row, is_stored in zip(refused, rows, self._recovery.ask_which_stored(self._js, rows), strict=True):
             if not is_stored:
                 self._aside.set_row_aside(row, each.reason)
                 self._ledger.set_aside += 1
@@ -489,12 +489,12 @@ class Publisher:
     def _raise_failure(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
         stream, refused, seconds = self._recovery.stream, failure.refused, failure.seconds
         if failure.why is decide.Failure.SILENT:
-            said = self._recovery.explain_silence(self._js, str(self._flight.unstored_rows()[0].subjects[0]))
+            said = self._recovery.ask_why_silent(self._js, str(self._flight.unstored_rows()[0].subjects[0]))
             raise PublishError(said.with_text(f"{said}; {self._stranger}") if self._stranger else said)
         if failure.why is decide.Failure.EVERY_ROW_REFUSED:
             raise PublishError(conditions.EVERY_ROW_REFUSED(stream=stream, seconds=seconds, reason=refused[0].reason))
         if failure.why is decide.Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
-            raise PublishError(self._recovery.absence("nobody answers, 503"))
+            raise PublishError(self._recovery.describe_absence("nobody answers, 503"))
         if failure.why is decide.Failure.UNAVAILABLE:
             raise PublishError(conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=seconds, subject=refused[0].subject))
         aside = () if self._aside is None else self._aside.verdicts  # which is not what fails here
@@ -513,7 +513,7 @@ class Publisher:
         if why is decide.ResendReason.UNKNOWN:
             rows = count_of(self._unstored_without_replaced())
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=rows).with_code)
-            self._queue_unknown_again()
+            self._ask_and_queue_unknown()
             return
         self._rule_out_other_domains()
         span = self._flight.sent_since_unstored
@@ -532,19 +532,19 @@ class Publisher:
         self._connection.receive_for(pause)
         if self._recovery.exact and why is not decide.ResendReason.TOO_MANY:
             # Another attempt may have stored them, and whoever leads next may not know their ids.
-            self._replace_queue_by_missing([*self._queue])
+            self._ask_and_queue_missing([*self._queue])
 
     def _rule_out_other_domains(self) -> None:
         """Note that no stream in another domain answers here, where one was waited for in vain."""
         if self._flight.is_refusal_unconfirmed and not self._elsewhere.heard:
             self._elsewhere.possible = False
 
-    def _queue_unknown_again(self) -> None:
+    def _ask_and_queue_unknown(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        self._replace_queue_by_missing([*self._unstored_without_replaced(), *self._queue])
+        self._ask_and_queue_missing([*self._unstored_without_replaced(), *self._queue])
         self._start_flight(self._flight.end)
 
-    def _replace_queue_by_missing(self, rows: list[Rows]) -> None:
+    def _ask_and_queue_missing(self, rows: list[Rows]) -> None:
         """Have the queue be those of some rows that the stream does not turn out to hold."""
         left = self._recovery.wait_and_drop_stored(self._js, rows, self._recovery.ack_timeout)
         self._queue[:] = left

@@ -48,7 +48,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import IdMemory, memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_message_from, find_first_since
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_first_since, ask_message_from
 from spark_nats.jetstream.positions import end_of
 from spark_nats.jetstream.publishing.flight import (
     FIRST_ABSENCE,
@@ -61,7 +61,7 @@ from spark_nats.jetstream.publishing.flight import (
     codes_of,
     count_of,
 )
-from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, find_last_kept, has_id_of, read_ids
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_last_kept, has_id_of, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -190,7 +190,7 @@ class Acknowledged:
         """Return the sequences in acknowledgements."""
         return self._acks.sequences(answers)
 
-    def may_have(self, sequence: int) -> bool:
+    def may_be_own(self, sequence: int) -> bool:
         """Tell whether a sequence may be one of these rows'; where others write in between, it may be theirs."""
         return any(run.first <= sequence <= run.last for run in self._runs)
 
@@ -244,7 +244,7 @@ class Overtaken:
         self._sequences: Positions = np.zeros(0, np.int64)
         self._overtaking: Positions = np.zeros(0, np.int64)  # see :func:`overtaking_sequences`
 
-    def counts(self, had: Mask, is_mixed: bool) -> bool:
+    def must_note(self, had: Mask, is_mixed: bool) -> bool:
         """Tell whether answers have to be noted, from a mask of those to rows that the stream had.
 
         What it had before it stored anything is in order, unless this ``is_mixed``: an earlier send may have stored the
@@ -362,7 +362,7 @@ def wait_and_read_ids(
     A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
     info = ask_again_if_doubted(js, info, trust)
-    kept = find_last_kept(js, initial, info)
+    kept = ask_last_kept(js, initial, info)
     if since is not None:
         kept = since if kept >= initial.last_sequence else min(kept, since)
     return read_ids(js, info, kept)
@@ -431,7 +431,7 @@ class Recovery:
             if isinstance(info, StreamNotFoundError):
                 raise PublishError(info.args[0])
             if clock.monotonic() > deadline:
-                raise PublishError(self.absence(info))
+                raise PublishError(self.describe_absence(info))
             js.connection.flush()
             js.connection.receive_for(pauses.take_next_wait())
         if info.created != self.initial.created and not ask_if_intact(js, end_of(self.initial), info):
@@ -529,9 +529,9 @@ class Recovery:
             self._note_found(found, parts, is_stored)
             late = are_replaced(subjects, stored)
             if late.any():
-                self.log_replaced(int(np.count_nonzero(late)))
+                self.warn_not_sent_again(int(np.count_nonzero(late)))
             stored |= late
-        if found.removed and self.is_strict and not self._cannot_be_replaced(found, subjects, stored):
+        if found.removed and self.is_strict and not self._missing_were_never_stored(found, subjects, stored):
             raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         ends = np.cumsum([rows.size for rows in parts])[:-1]
         left = [rows.take(~there) for rows, there in zip(parts, np.split(stored, ends), strict=True)]
@@ -551,14 +551,14 @@ class Recovery:
         """Tell whether rows that are stored already conflict with themselves, which is resolved."""
         return rows.conditional and not self.is_strict
 
-    def _cannot_be_replaced(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
+    def _missing_were_never_stored(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
         """Tell whether rows that are not found cannot have been stored and replaced by messages of others."""
         stream = self.initial
-        if not (found.only_by_subject and stream.keeps_last_values and stream.keeps_subjects(self.api_prefix)):
+        if not (found.only_by_subject and stream.keeps_last_values and stream.stores_as_published(self.api_prefix)):
             return False
         return not flags_of(pc.is_in(subjects.filter(booleans(~stored)), found.full)).any()
 
-    def read_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
+    def ask_which_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
         """Tell for each row whether an earlier send has stored it, although the stream refuses it now.
 
         Raises:
@@ -572,15 +572,15 @@ class Recovery:
 
     # The last row of each subject
 
-    def log_replaced(self, rows: int) -> None:
+    def warn_not_sent_again(self, rows: int) -> None:
         """Log that rows are not sent again, because later rows of their subjects are stored."""
         logger.warning(conditions.ROWS_REPLACED(stream=self.stream, rows=rows).with_code)
 
     def note_stored_before(self, stored: Stored, had: Mask, flight: Flight) -> None:
         """Note which of the rows that are stored the stream ``had`` before they were sent."""
         if had.any():
-            flight.note_not_stored_now(stored.messages[had])
-        if self._behind.counts(had, flight.again or flight.state is not FlightState.IN_ORDER):
+            flight.note_stored_earlier(stored.messages[had])
+        if self._behind.must_note(had, flight.may_be_stored or flight.state is not FlightState.IN_ORDER):
             order = np.argsort(stored.messages, kind="stable")
             sequences = self._acknowledged.sequences(stored.answers)[order]
             self._behind.note(flight.rows_of(stored.messages[order]), had[order], sequences)
@@ -612,7 +612,7 @@ class Recovery:
         """Tell whether a message may be one of these rows; where others write in between, it may be theirs."""
         prefix, (own,) = self.id_prefix, first_header_values(byte_strings([message.header]), MSG_ID).to_pylist()
         has_prefix = prefix is not None and own is not None and own.startswith(prefix.encode())
-        return has_prefix or message.sequence in self._found or self._acknowledged.may_have(message.sequence)
+        return has_prefix or message.sequence in self._found or self._acknowledged.may_be_own(message.sequence)
 
     # What was acknowledged
 
@@ -683,7 +683,7 @@ class Recovery:
         if info.time:
             since = info.time - round(ago * 1e9) + (SKEW if js.may_be_clustered else 0)
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
-                first = find_first_since(js, self.stream, since, info.first_sequence, end)
+                first = ask_first_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
         least, most = said.count_lost(first or 0, last, self.ledger.stored)
@@ -704,7 +704,7 @@ class Recovery:
 
     # Why nothing is stored
 
-    def explain_silence(self, js: JetStream, subject: str) -> ConditionText:
+    def ask_why_silent(self, js: JetStream, subject: str) -> ConditionText:
         """Return why no acknowledgement has come, as far as the server reports it."""
         maybe = "it cannot store, as when a disk is full; see the server's log"
         if self.api_prefix != API_PREFIX:
@@ -715,9 +715,9 @@ class Recovery:
         except (StreamNotFoundError, NatsTimeoutError) as error:
             reason = f": {error}"
         except JetStreamError as error:
-            return self.absence(error)
+            return self.describe_absence(error)
         return conditions.NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
 
-    def absence(self, reason: object) -> ConditionText:
+    def describe_absence(self, reason: object) -> ConditionText:
         """Return the text of the error that nobody answers for the stream."""
         return conditions.NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

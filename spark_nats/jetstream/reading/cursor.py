@@ -88,12 +88,12 @@ class Cursor:
         return cls(start, start, end, rewritten=rewritten, left=math.inf if limit is None else limit)
 
     @property
-    def at_end(self) -> bool:
+    def all_received(self) -> bool:
         """Whether everything has arrived."""
         return self.received >= self.end
 
     @property
-    def complete(self) -> bool:
+    def all_delivered_and_judged(self) -> bool:
         """Whether everything was yielded, and every skipped sequence was judged."""
         return self.delivered >= self.end and not len(self.gaps)
 
@@ -130,7 +130,7 @@ class Cursor:
         """Return the cursor when everything before ``until`` was yielded, with ``messages`` counted off the limit."""
         return replace(self, delivered=until, left=self.left - messages)
 
-    def restart(self) -> Cursor:
+    def back_to_delivered(self) -> Cursor:
         """Return the cursor when messages that arrived, but were not yielded, are to arrive again."""
         if self.delivered == self.received:
             return self

@@ -141,12 +141,12 @@ def decide_move(cursor: Cursor, then: Move, *, in_flight: bool, held: bool, lame
     may still arrive when ``in_flight``. Arrived chunks are ``held`` until the loop yields them. The caller is slow when
     ``throttled``. The server is shutting down when ``lame_duck``.
     """
-    leaves = lame_duck and not cursor.at_end
+    leaves = lame_duck and not cursor.all_received
     if then is Move.OPEN:
-        if cursor.complete:
+        if cursor.all_delivered_and_judged:
             return Move.FINISH
-        then = Move.END if cursor.at_end or leaves else then
-    elif then is Move.RECEIVE and (cursor.at_end or (leaves and not in_flight)):
+        then = Move.END if cursor.all_received or leaves else then
+    elif then is Move.RECEIVE and (cursor.all_received or (leaves and not in_flight)):
         then = Move.END
     waits = held and throttled and in_flight and then is not Move.END
     if cursor.delivered < cursor.received and not waits:
@@ -179,10 +179,10 @@ class ReadRules(Protocol):
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Open a source at the cursor, after ``empty_attempts`` sources in a row brought nothing; None at the end."""
 
-    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Move past what has arrived; after a silence, check the stream's state, as messages may have been removed."""
 
-    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def drop_unwanted(self, delivered: Delivered) -> Delivered | None:
         """Return the messages of a chunk that are still wanted when the loop yields it; None when none are."""
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
@@ -252,7 +252,7 @@ class Reading:
         """
         awaits_refusal = False  # whether to wait for a report that a close was refused
         use: _OpenSource | None = None
-        self.cursor = self.cursor.restart()
+        self.cursor = self.cursor.back_to_delivered()
         before = self.cursor.delivered
         try:
             while (move := self._decide(js, use)) is not Move.FINISH:
@@ -288,7 +288,7 @@ class Reading:
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
                 if trouble is not None:
                     self._wait_or_raise(js, rules, trouble, self.cursor.delivered > before)
-                self.cursor = self.cursor.restart()
+                self.cursor = self.cursor.back_to_delivered()
                 before = self.cursor.delivered
         finally:
             if use is not None:
@@ -325,7 +325,7 @@ class Reading:
         if source.idle or source.silence - use.silence_at_look > PATIENCE:
             use.silence_at_look = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
-        cursor, use.then, delivered = rules.interpret_arrived(js, self.cursor, arrived)
+        cursor, use.then, delivered = rules.interpret_or_restart(js, self.cursor, arrived)
         self._store_cursor_and_report_losses(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()
@@ -340,7 +340,7 @@ class Reading:
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
-            wanted = rules.take_still_wanted(delivered)
+            wanted = rules.drop_unwanted(delivered)
             count = 0 if wanted is None else len(wanted.messages)
             self.cursor = self.cursor.deliver(until, count)
             if wanted is None:

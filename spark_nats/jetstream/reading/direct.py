@@ -36,7 +36,7 @@ _refused = RefusalMemory()  # direct gets not permitted, not answered, or answer
 
 def may_use_direct_gets(js: JetStream, stream: str) -> bool:
     """Tell whether this process knows nothing against optional direct gets of a stream."""
-    return not _refused.holds(js, stream)
+    return not _refused.has(js, stream)
 
 
 def request_ranges_together(js: JetStream, ranges: Sequence[tuple[str, int, int]]) -> list[DirectGets]:

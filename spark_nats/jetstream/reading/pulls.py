@@ -89,7 +89,7 @@ class PullRequests:
                 self._open.popleft()
                 self._ended += 0 < request.bytes < math.inf
 
-    def note_end(self) -> None:
+    def note_request_ended(self) -> None:
         """Note that the server has announced the end of a request."""
         if self._ended:
             self._ended -= 1
@@ -239,9 +239,9 @@ class PullConsumer:
                 if delivered is not None and delivered >= self._sequence:
                     raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
             case deliveries.RequestEnded(bytes_left, too_large):
-                self._requests.note_end()
+                self._requests.note_request_ended()
                 if too_large and bytes_left == self._max_bytes:
-                    self._allow_larger_message()
+                    self._double_bytes_or_raise()
             case deliveries.RequestsForgotten():
                 self._requests.forget()
             case deliveries.BatchTooLarge(most):
@@ -253,7 +253,7 @@ class PullConsumer:
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)
 
-    def _allow_larger_message(self) -> None:
+    def _double_bytes_or_raise(self) -> None:
         """Double the bytes of a pull request, as the next message is larger; raise an error from 128 MiB on."""
         if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)

@@ -173,17 +173,17 @@ class RangeReader:
         try:
             if self._way is ReadMethod.ONE_GET_FIRST and may_use_direct_gets(js, stream):
                 self._way = ReadMethod.CONSUMER
-                return self._begin_one_get(js, cursor, ahead)
+                return self._open_one_get(js, cursor, ahead)
             if ahead is not None:
                 ahead.close()
-            return (self._begin_gets if self._way is ReadMethod.GETS else self._open_pulls)(js, cursor, empty_attempts)
+            return (self._open_gets if self._way is ReadMethod.GETS else self._open_pulls)(js, cursor, empty_attempts)
         except StreamNotFoundError:
             if self.created is None:
                 raise
             self._view.require_loss_confirmed(js, stream, f"the stream {stream!r} does not exist")
-            return None, self._with_rest_lost(cursor, "was deleted")
+            return None, self._lose_rest(cursor, "was deleted")
 
-    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Take in what has arrived; after a silence check the stream's state, as messages may have been removed."""
         delivered = None
         if arrived.chunk is not None:
@@ -201,7 +201,7 @@ class RangeReader:
         slow = self._placement.change_if_slow(seconds, cursor.received - arrived.start, left)
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
-    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def drop_unwanted(self, delivered: Delivered) -> Delivered | None:
         """Return the whole chunk, because what is wanted of a range does not change."""
         return delivered
 
@@ -211,7 +211,7 @@ class RangeReader:
         A leader that was paused may not know that message. So where the leader has not heard from a follower lately,
         the reader believes that there is none only when the leader repeats it a moment later.
         """
-        if not cursor.at_end:
+        if not cursor.all_received:
             is_doubtful = may_be_former_leader(js)
             if is_doubtful:
                 info, cursor = self._ask_state_and_cut(js, cursor)
@@ -226,7 +226,7 @@ class RangeReader:
         elif len(cursor.gaps):
             info, cursor = self._ask_state_and_cut(js, cursor)
             cursor = self._judge_and_clear_gaps(js, cursor, info)
-        return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
+        return Step(cursor, Move.FINISH if cursor.all_received else Move.RECEIVE)
 
     # Opening a source
 
@@ -251,7 +251,7 @@ class RangeReader:
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
             info, cursor = self._ask_state_or_lose_rest(js, cursor, None if moved is None else moved.info)
-            if cursor.at_end:
+            if cursor.all_received:
                 consumer.close()
                 return None, cursor
             if made.begins < position:
@@ -284,20 +284,20 @@ class RangeReader:
         if self._range.filters:
             side = "the server searches" if self._placement.by_server else "all is sent and searched here"
             logger.debug("stream %s, sequences %d to %d: %s", stream, cursor.received, cursor.end - 1, side)
-        return consumer, self._limit_wanted(cursor)
+        return consumer, self._limit_requests(cursor)
 
-    def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
+    def _open_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         stream, filters = self._range.stream, self._range.filters
         info, cursor = self._ask_state_or_lose_rest(js, cursor)
-        if cursor.at_end:
+        if cursor.all_received:
             return None, cursor
         if not info.allows_direct_gets:
             raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
             cursor = self._judge_and_clear_gaps(js, cursor.skip(info.first_sequence), info)
-        return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limit_wanted(cursor)
+        return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limit_requests(cursor)
 
-    def _begin_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
+    def _open_one_get(self, js: JetStream, cursor: Cursor, ahead: DirectGets | None) -> tuple[Source | None, Cursor]:
         """Open direct gets and send the first, unless that was done ahead; it mostly brings the whole range.
 
         The message at the end of the range, if it is known, proves that the planned stream answers. Where the range
@@ -306,7 +306,7 @@ class RangeReader:
         gets, last = ahead, self._range.last
         if gets is None or not gets.is_on_connection(js):
             gets = DirectGets(js, self._range.stream, None, 0, optional=True)
-        cursor = self._limit_wanted(cursor)
+        cursor = self._limit_requests(cursor)
         gets.request_more(cursor, throttled=False)
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:
             return gets, cursor
@@ -317,12 +317,12 @@ class RangeReader:
             if isinstance(error, PermissionsError):  # of either request; the other methods need the stream's state too
                 raise gets.note_unavailable_as_restart(error) from None
             raise
-        if cursor.at_end:
+        if cursor.all_received:
             gets.close()
             return None, cursor
         return gets, cursor
 
-    def _limit_wanted(self, cursor: Cursor) -> Cursor:
+    def _limit_requests(self, cursor: Cursor) -> Cursor:
         """Limit the requests to what is still wanted, where every message of the source is wanted."""
         all_wanted = self._placement.by_server or not self._range.filters
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
@@ -340,7 +340,7 @@ class RangeReader:
         info = said or ask_stream_info(js, stream)
         self.created = self.created or info.created
         end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
-        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._is_another_else_note_created(js, info):
+        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._ask_if_another_else_note(js, info):
             self._view.require_loss_before(js, end, info, stream)
             self._lost_from = min(self._lost_from, info.last_sequence + 1)
         elif last is None or info.last_sequence >= last.sequence:
@@ -357,11 +357,11 @@ class RangeReader:
     ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._ask_state_and_cut(js, cursor, said)
-        if self._is_another_else_note_created(js, info):
-            cursor = self._with_rest_lost(cursor, f"was deleted and created again at {info.created}")
+        if self._ask_if_another_else_note(js, info):
+            cursor = self._lose_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
-    def _is_another_else_note_created(self, js: JetStream, info: StreamInfo) -> bool:
+    def _ask_if_another_else_note(self, js: JetStream, info: StreamInfo) -> bool:
         """Tell whether the stream is another one than was planned, or has been read up to now."""
         if self.created is None or info.created == self.created:
             return False
@@ -425,7 +425,7 @@ class RangeReader:
         ``info`` must be requested after the gaps were found.
         """
         self._judged_at = clock.monotonic()
-        if self._is_another_else_note_created(js, info):
+        if self._ask_if_another_else_note(js, info):
             raise Restart(_RECREATED)
         stream = self._range.stream
         head, lost = judge_gaps(cursor, info.first_sequence, self._range.removed)
@@ -436,7 +436,7 @@ class RangeReader:
             cursor = cursor.lose(said)
         return cursor.without_gaps()
 
-    def _with_rest_lost(self, cursor: Cursor, how: str) -> Cursor:
+    def _lose_rest(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
         return cursor.with_none_left().lose(
             conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest)
@@ -458,7 +458,7 @@ class RangeReader:
             met = judge_by_message(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._ask_state_and_cut(js, cursor)  # which may report the end as lost
-                if self._is_another_else_note_created(js, info):
+                if self._ask_if_another_else_note(js, info):
                     raise Restart(_RECREATED)
                 end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:

@@ -62,7 +62,7 @@ def measure_sizes(js: JetStream, stream: StreamInfo, start: int, end: int, filte
     try:
         for delivered in reader.read(js):
             sequences.append(delivered.deliveries.stream_sequences())
-            sizes.append(delivered.messages.sizes_with_payloads())
+            sizes.append(delivered.messages.announced_full_sizes())
     except (JetStreamError, NatsTimeoutError) as error:
         logger.info(NOT_MEASURED(stream=stream.name, reason=error).with_code)
     totals = np.cumsum(np.concatenate(sizes))

@@ -26,7 +26,7 @@ from spark_nats.jetstream.reading.direct import may_use_direct_gets
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import ask_and_judge, find_first_new
+from spark_nats.jetstream.views import ask_and_judge, ask_first_new
 from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,
@@ -134,7 +134,7 @@ def reason_not_readable(stream: StreamInfo) -> str:
     return f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back"
 
 
-def judge_as_reader(js: JetStream, position: Position, info: StreamInfo) -> Judgement:
+def ask_and_judge_as_reader(js: JetStream, position: Position, info: StreamInfo) -> Judgement:
     """Return what has become of a stream since a position in it, with a reader's permissions alone.
 
     Where the message before the position was deleted, and the user may not request others, the stream counts as intact.
@@ -150,8 +150,8 @@ def judge_as_reader(js: JetStream, position: Position, info: StreamInfo) -> Judg
 
 
 def ask_if_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
-    """Tell whether a stream has what it had before a position, as :func:`judge_as_reader` does."""
-    return judge_as_reader(js, position, info) is Judgement.INTACT
+    """Tell whether a stream has what it had before a position, as :func:`ask_and_judge_as_reader` does."""
+    return ask_and_judge_as_reader(js, position, info) is Judgement.INTACT
 
 
 def _read_message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
@@ -162,12 +162,12 @@ def _read_message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMe
     return None
 
 
-def find_last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+def ask_last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
     position = end_of(initial)
     if position.time is None or ask_if_intact(js, position, info):
         return position.last
-    return find_first_new(js, position, info) - 1
+    return ask_first_new(js, position, info) - 1
 
 
 def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array) -> Mask:

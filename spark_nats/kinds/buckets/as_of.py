@@ -52,7 +52,7 @@ from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, may_
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.times import find_end_at
+from spark_nats.jetstream.times import ask_end_at
 from spark_nats.jetstream.views import StateOf, ask_stream_info
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
@@ -117,10 +117,10 @@ class NatsMomentReader(NatsBucketReader):
         """Return one partition for each filter of keys; one for the latest moment, none if there was no revision."""
         if self._options.as_of == LATEST:
             return [KeysPartition(every)]
-        revision = self._ask_revision(js, info)
+        revision = self._ask_revision_of_moment(js, info)
         return [SnapshotPartition(part, revision) for part in every.parts] if revision else []
 
-    def _ask_revision(self, js: JetStream, info: StreamInfo) -> int:
+    def _ask_revision_of_moment(self, js: JetStream, info: StreamInfo) -> int:
         """Return the last revision of the requested moment; 0 when there was none yet."""
         moment, bucket = self._options.as_of, self._options.bucket
         if isinstance(moment, datetime):
@@ -133,7 +133,7 @@ class NatsMomentReader(NatsBucketReader):
                 now = format_time(info.time)
                 raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
             # Removed revisions count if they may have been stored by then.
-            return find_end_at(js, info, moment, included=True).sequence - 1
+            return ask_end_at(js, info, moment, included=True).sequence - 1
         revision = int(moment or 0)
         if revision > info.last_sequence:
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
@@ -389,11 +389,11 @@ class RevisionReader:
             return  # nothing up to the revision was ever removed
         history = int(info.config.get("max_msgs_per_subject", -1))
         if history != 1:
-            self._request_counts(js)  # also before the reads below: a purge during them may empty a full history
-            self._read_whether_oldest_replaces(js, info.last_sequence)
+            self._note_counts(js)  # also before the reads below: a purge during them may empty a full history
+            self._note_whether_oldest_replaces(js, info.last_sequence)
             if info.last_sequence > self._begins_at:
-                self._read_keys_written_meanwhile(js)
-        self._request_counts(js)
+                self._note_keys_written_meanwhile(js)
+        self._note_counts(js)
         if self._has_unnamed:
             self._note_later_non_utf8(js)
         unknown = self._doubtful_non_utf8(history)
@@ -409,7 +409,7 @@ class RevisionReader:
             losses.append(conditions.ENTRIES_EXPIRED(bucket=bucket, revision=revision))
         self.losses = tuple(losses)
 
-    def _request_counts(self, js: JetStream) -> None:
+    def _note_counts(self, js: JetStream) -> None:
         """Note the number of entries of each key that was not read, the largest of all calls."""
         for pattern in self._what.filters or (key_filter(">"),):
             counts = ask_subject_counts(js, self._what.stream, pattern)
@@ -419,7 +419,7 @@ class RevisionReader:
             for subject in _texts(subjects.filter(booleans(~self._were_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
-    def _read_whether_oldest_replaces(self, js: JetStream, last: int) -> None:
+    def _note_whether_oldest_replaces(self, js: JetStream, last: int) -> None:
         """Note for each key that was not read whether its oldest entry in the stream has removed others."""
         headers = replace(self._what, headers_only=True)
         self._later = self._later or _make_entries_reader(headers, self.revision + 1, last + 1, self._retries)
@@ -431,7 +431,7 @@ class RevisionReader:
                 for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
                     self._oldest.setdefault(subject, bool(replaces))
 
-    def _read_keys_written_meanwhile(self, js: JetStream) -> None:
+    def _note_keys_written_meanwhile(self, js: JetStream) -> None:
         """Note the keys that were read and written meanwhile; all other keys that were read have lost nothing."""
         self._meanwhile = self._meanwhile or self._header_reader_after(self._begins_at)
         for delivered in self._meanwhile.read(js):

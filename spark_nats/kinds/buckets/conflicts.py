@@ -55,7 +55,7 @@ class Conflicts:
             raise PublishError(ENTRY_REFUSED(row=conflict.row, reason=conflict.reason))
         key = conflict.subject.removeprefix(self._published)
         subject = key_subject(self._bucket, key)
-        if ids and self._find_out_if_stored(js, subject, int(named), ids[0]):
+        if ids and self._ask_if_stored(js, subject, int(named), ids[0]):
             return Resolution(stored=True)
         last = ask_last_message(js, self._stream, subject)
         actual = last.sequence if last else 0
@@ -78,7 +78,7 @@ class Conflicts:
             return Resolution(reason=said)
         raise PublishError(said)
 
-    def _find_out_if_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
+    def _ask_if_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
         """Return whether the key has a revision with that message id after the expected one."""
         sequence = expected
         for _ in range(MAX_HISTORY):

@@ -192,7 +192,7 @@ class BucketReader:
             raise
         return consumer, cursor
 
-    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Count the delivered messages, and leave out those before the cursor; after a silence, check for the end."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
@@ -211,7 +211,7 @@ class BucketReader:
         over = arrived.silence is not None and self._ask_if_over_or_pull(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
-    def take_still_wanted(self, delivered: Delivered) -> Delivered | None:
+    def drop_unwanted(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were yielded before, and all but the last message of each key; note the other keys.
 
         With a history, nothing is left out.

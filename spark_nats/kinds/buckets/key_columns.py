@@ -137,7 +137,7 @@ def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
         dots = bytecolumns.split(data == _DOT, offsets)
         others = ~own & bytecolumns.flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
         others &= dots.per_row > 1
-        keys[others] += (dots.at_each(1) + 1 - offsets[:-1])[others]
+        keys[others] += (dots.positions_of(1) + 1 - offsets[:-1])[others]
     return bytecolumns.to_text(bytecolumns.gather(messages.buffer, keys, end))
 
 

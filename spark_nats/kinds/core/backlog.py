@@ -76,7 +76,7 @@ def cut_into_partitions(
     return [part for part in parts if part]
 
 
-def take_last_messages(pieces: Sequence[Piece], count: int) -> list[Piece]:
+def last_messages(pieces: Sequence[Piece], count: int) -> list[Piece]:
     """Return the last ``count`` messages; all when there are fewer."""
     found: list[Piece] = []
     for piece in reversed(pieces):

@@ -24,7 +24,7 @@ from spark_nats.client.pool import leased
 from spark_nats.client.retrying import run_with_retries
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core import conditions
-from spark_nats.kinds.core.backlog import Backlog, Piece, cut_into_partitions, iso_time, take_last_messages
+from spark_nats.kinds.core.backlog import Backlog, Piece, cut_into_partitions, iso_time, last_messages
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
@@ -102,7 +102,7 @@ class NatsCoreReader(TaskReader[CoreReadOptions, CorePartition], DataSourceReade
                 messages = connection.next(subscription, remaining)
                 if messages is not None:
                     yield messages
-            yield from connection.unsubscribe_and_take(subscription)
+            yield from connection.unsubscribe_and_drain(subscription)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             said = conditions.LISTENING(subjects=self._subjects, since=since, connections=options.receivers)
             logger.info(said.with_code)
         for receiver in self._receivers:
-            receiver.check()
+            receiver.raise_if_ended()
         return self._backlog
 
     @errors_for_spark()
@@ -376,7 +376,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subjects = self._subjects
         rest = "what is published now"
         try:
-            kept = self._spool.find_micro_batch(last.epoch, last.messages) if self._spool else None
+            kept = self._spool.read_micro_batch(last.epoch, last.messages) if self._spool else None
         except SpoolDamageError as damage:
             first, end = begin + 1, last.messages
             what = conditions.SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
@@ -384,7 +384,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             if kept is not None:
                 # It may begin earlier, if Spark did not note the one before.
-                return take_last_messages(kept, last.messages - begin)
+                return last_messages(kept, last.messages - begin)
             what = conditions.RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             keep = "" if self._spool else ", and the option 'spoolLocation' to keep such messages in future"
             hint = f"{GO_ON} {rest}{keep}"

@@ -60,7 +60,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._receive_until_closed, name="nats-receiver", daemon=True)
         self._thread.start()
 
-    def check(self) -> None:
+    def raise_if_ended(self) -> None:
         """Raise the error that ended the thread, such as a refusal after the permission to subscribe was revoked."""
         if self._failure is not None:
             raise self._failure
@@ -93,16 +93,16 @@ class Receiver:
                 except NatsError as error:
                     self._add_pending_to_backlog()
                     self._reconnect_or_stop(error)
-            self._unsubscribe_and_keep()
+            self._drain_into_backlog()
         except BaseException as error:
             self._failure = error
         finally:
             self._add_pending_to_backlog()
             self._connection.close()
 
-    def _unsubscribe_and_keep(self) -> None:
+    def _drain_into_backlog(self) -> None:
         with contextlib.suppress(NatsError):
-            for messages in self._connection.unsubscribe_and_take(self._subscription):
+            for messages in self._connection.unsubscribe_and_drain(self._subscription):
                 self._add_to_backlog(messages)
 
     def _add_to_backlog(self, messages: Messages) -> None:
@@ -121,7 +121,7 @@ class Receiver:
             self._stays = True
             return
         since = clock.time()
-        self._unsubscribe_and_keep()
+        self._drain_into_backlog()
         self._add_pending_to_backlog()
         self._connection.close()
         self._connection = connection

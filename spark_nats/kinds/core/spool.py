@@ -78,7 +78,7 @@ class Spool:
         with self._reporting_errors("read"):
             return sorted(self._list_files_by_end(epoch))
 
-    def find_micro_batch(self, epoch: str, end: int) -> list[Piece] | None:
+    def read_micro_batch(self, epoch: str, end: int) -> list[Piece] | None:
         """Return a micro-batch that was kept; None when there is none.
 
         Raises:

@@ -141,7 +141,7 @@ def read_object_with_content(
     now = found
     content: bytes | str = ""  # or what is wrong with it
     for _ in range(MAX_TIMES):
-        target = _follow_links(js, now)
+        target = _request_link_target(js, now)
         if not isinstance(target, StoredObject):
             if target:
                 lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
@@ -170,7 +170,7 @@ def _request_object(js: JetStream, found: StoredObject) -> StoredObject | None:
     return next(iter(request_existing_objects(js, found.store, [found.subject])), None)
 
 
-def _follow_links(js: JetStream, found: StoredObject) -> StoredObject | str:
+def _request_link_target(js: JetStream, found: StoredObject) -> StoredObject | str:
     """Return the object at the end of an object's links, or why there is none; empty for a link to a whole store."""
     for _ in range(MAX_HOPS + 1):
         if found.info.link is None:

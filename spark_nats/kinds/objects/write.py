@@ -74,13 +74,13 @@ def write_objects(
     """
     from spark_nats.jetstream.views import ask_stream_info
     from spark_nats.kinds.objects.store import Putting
-    from spark_nats.kinds.task import MANY_BYTES, leased_jetstream, move_to_leader
+    from spark_nats.kinds.task import MANY_BYTES, leased_jetstream, try_move_to_leader
 
     rows = size = 0
     with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
             if not rows and batch.nbytes >= MANY_BYTES:
-                move_to_leader(
+                try_move_to_leader(
                     js,
                     js.ask_with_retries(ask_stream_info, stream_of_store(options.store)),
                     batch.num_rows,
@@ -89,14 +89,14 @@ def write_objects(
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}
-                info, content = _object_of_row(row, rows)
+                info, content = _check_and_make_object(row, rows)
                 js.ask_with_retries(Putting(options.store, info, content).put)
                 rows += 1
                 size += len(content or b"")
         return Written(Counts(rows=rows, bytes=size, reconnects=js.lease.reconnects), run=task.run)
 
 
-def _object_of_row(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
+def _check_and_make_object(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
     """Return the object of a row, and its content, which is None for a link or a deletion."""
     name, content = row["name"], row["content"]
     if not name:
@@ -112,7 +112,7 @@ def _object_of_row(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes 
         name=name,
         description=row.get("description"),
         headers=_check_and_convert_headers(row.get("headers"), name),
-        metadata=_metadata(row.get("metadata"), name),
+        metadata=_check_and_convert_metadata(row.get("metadata"), name),
     )
     if content is not None:
         return info, content.encode() if isinstance(content, str) else content
@@ -135,7 +135,7 @@ def _check_and_convert_headers(headers: Any, name: str) -> dict[str, tuple[str, 
     return found
 
 
-def _metadata(metadata: Any, name: str) -> dict[str, str]:
+def _check_and_convert_metadata(metadata: Any, name: str) -> dict[str, str]:
     for key, value in metadata or ():
         if value is None:
             raise InvalidRowError(OBJECT_UNFIT(name=name, problem=f"its metadata {key!r} is null"))

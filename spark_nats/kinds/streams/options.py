@@ -280,7 +280,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     @property
     def stream(self) -> str | None:
-        """The target stream; None for core NATS. Of several, use :meth:`to_stream`."""
+        """The target stream; None for core NATS. Of several, use :meth:`for_stream`."""
         return self.streams[0] if self.streams else None
 
     @property
@@ -302,7 +302,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         """Tell whether rows may go to a stream."""
         return stream in self.streams if self.pattern is None else self.pattern.fullmatch(stream) is not None
 
-    def to_stream(self, name: str) -> Self:
+    def for_stream(self, name: str) -> Self:
         """Return the options of what goes to one of several streams."""
         return replace(self, streams=(name,), pattern=None) if self.has_several_targets else self
 

@@ -37,7 +37,7 @@ def test_a_core_query_listens_again_at_once_when_its_user_has_expired(
         client.publish("a", b"after")
         wait_until(lambda: backlog.end == 2)
         receiver.unsubscribe_drain_and_close()
-        receiver.check()
+        receiver.raise_if_ended()
     assert "has ended the login: User Authentication Expired" in caplog.text
     (missed,) = backlog.take_losses("a")
     assert missed.condition == "NATS_MESSAGES_MISSED"
@@ -68,7 +68,7 @@ def test_a_user_that_expires_and_is_refused_then_ends_the_receiver(server_factor
 
         def refusal() -> str:
             try:
-                receiver.check()
+                receiver.raise_if_ended()
             except AuthorizationError as error:
                 return str(error)
             return ""

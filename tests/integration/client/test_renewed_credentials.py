@@ -36,7 +36,7 @@ def test_a_renewed_file_is_read_at_the_next_login(
         wait_for_subscriptions(server, "a")
 
         def is_heard() -> bool:
-            receiver.check()
+            receiver.raise_if_ended()
             client.publish("a", b"after")
             return backlog.end > 0
 

@@ -74,7 +74,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_tls(
     with connect(options(server, certificates)) as connection:
         subscription = connection.subscribe("echo")
         connection.send(wire)
-        arrived = connection.unsubscribe_and_take(subscription)
+        arrived = connection.unsubscribe_and_drain(subscription)
     payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
     assert [(len(payload), payload[0]) for payload in payloads] == [(CHUNK, i) for i in range(count)]
 
@@ -158,7 +158,7 @@ def test_core_nats_is_received_through_tls(server_factory: ServerFactory, certif
         connection.flush()
     wait_until(lambda: backlog.end == 100_000, timeout=60)
     receiver.unsubscribe_drain_and_close()
-    receiver.check()
+    receiver.raise_if_ended()
     assert sum(piece.wire.count(b"\r\nhello\r\n") for piece in backlog.get_and_mark_taken(0, 100_000)) == 100_000
 
 
@@ -172,7 +172,7 @@ def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFact
 
     def refusal() -> str:
         try:
-            receiver.check()
+            receiver.raise_if_ended()
         except AuthorizationError as error:
             return str(error)
         return ""

@@ -42,7 +42,7 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Try the first server first, whatever tests before have found."""
     monkeypatch.setattr("spark_nats.clock.shuffle", lambda _: None)
-    monkeypatch.setattr(host_cache, "_path", lambda: tmp_path / "memory")
+    monkeypatch.setattr(host_cache, "_directory_path", lambda: tmp_path / "memory")
 
 
 def interrupted(batches: Iterator[pa.RecordBatch], act: Callable[[], object]) -> list[int]:

@@ -93,7 +93,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_a_websocket(
     with connect(options_for(url)) as connection:
         subscription = connection.subscribe("echo")
         connection.send(wire)
-        arrived = connection.unsubscribe_and_take(subscription)
+        arrived = connection.unsubscribe_and_drain(subscription)
     payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
     assert [(len(payload), payload[0]) for payload in payloads] == [(size, i) for i in range(count)]
 

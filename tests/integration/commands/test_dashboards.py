@@ -51,11 +51,11 @@ def alerts() -> dict[str, str]:
 
 def names() -> set[str]:
     """The names that a series may have."""
-    found = {each.in_prometheus for each in vars(metrics).values() if isinstance(each, Measure)}
-    found |= {measure.in_prometheus for measure, _ in metrics.OF_STREAMS}
+    found = {each.prometheus_name for each in vars(metrics).values() if isinstance(each, Measure)}
+    found |= {measure.prometheus_name for measure, _ in metrics.OF_STREAMS}
     counters = (metrics.FAILURES, metrics.READ_ROWS, metrics.OUTPUT_ROWS, *metrics.OF_COUNTS.values())
-    found |= {f"{measure.in_prometheus}_total" for measure in counters}
-    return found | {f"{metrics.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
+    found |= {f"{measure.prometheus_name}_total" for measure in counters}
+    return found | {f"{metrics.DURATION.prometheus_name}{each}" for each in HISTOGRAM}
 
 
 def test_dashboard_and_alerts_know_only_metrics_that_there_are() -> None:
@@ -66,7 +66,7 @@ def test_dashboard_and_alerts_know_only_metrics_that_there_are() -> None:
 def test_the_page_names_every_metric_and_no_other() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     counters = {name.removesuffix("_total") for name in names() if name.endswith("_total")}
-    parts = {f"{metrics.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
+    parts = {f"{metrics.DURATION.prometheus_name}{each}" for each in HISTOGRAM}
     known = names() - counters - parts
     told = set(re.findall(r"\bspark_nats_\w*[a-z]\b", page))
     assert told - {"spark_nats_written_"} == known

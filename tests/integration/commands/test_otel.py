@@ -200,8 +200,8 @@ def test_rows_of_core_nats_are_counted_and_have_no_lag(
 
 
 def test_the_names_in_prometheus_are_those_of_opentelemetry_s_exporter() -> None:
-    assert metrics.OLDEST.in_prometheus == "spark_nats_lag_oldest_message_timestamp_seconds"
-    assert metrics.BEHIND.in_prometheus == "spark_nats_lag_messages"
+    assert metrics.OLDEST.prometheus_name == "spark_nats_lag_oldest_message_timestamp_seconds"
+    assert metrics.BEHIND.prometheus_name == "spark_nats_lag_messages"
 
 
 def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:

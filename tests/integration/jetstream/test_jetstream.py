@@ -27,7 +27,7 @@ from spark_nats.jetstream.listing import ask_stream_names
 from spark_nats.jetstream.messages import ask_last_sequence, ask_sequence_from
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import pull_sizes_of
-from spark_nats.jetstream.times import find_first_at
+from spark_nats.jetstream.times import ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten_headers
@@ -212,9 +212,9 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert ask_sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
     assert ask_stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
-    assert find_first_at(js, ask_stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
-    assert find_first_at(js, ask_stream_info(js, unique), times[8] + timedelta(milliseconds=1)).sequence == 10
-    assert find_first_at(js, ask_stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)).sequence == 10
+    assert ask_first_at(js, ask_stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1
+    assert ask_first_at(js, ask_stream_info(js, unique), times[8] + timedelta(milliseconds=1)).sequence == 10
+    assert ask_first_at(js, ask_stream_info(js, unique), datetime.now(UTC) + timedelta(days=1)).sequence == 10
     wait_until(lambda: not nats_py.consumers(unique))
 
 

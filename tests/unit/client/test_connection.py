@@ -828,7 +828,7 @@ def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
     with scripted_server(script) as url, connect(options(url)) as connection:
         subscription = connection.subscribe("a", "b", queue="g")
         connection.unsubscribe_after(subscription, 5)
-        assert [p for messages in connection.unsubscribe_and_take(subscription) for p in payloads(messages)] in (
+        assert [p for messages in connection.unsubscribe_and_drain(subscription) for p in payloads(messages)] in (
             [b"1", b"2"],
             [b"1", b"2", b"3"],  # when it came in the same bytes as the PONG
         )
@@ -917,9 +917,9 @@ def test_last_words_are_sent_when_a_connection_is_closed():
 
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.note_for_close(["a", "b"])
+        connection.set_publish_at_close(["a", "b"])
         connection.publish("a", b"x")
-        connection.note_for_close(["b", "c"])
+        connection.set_publish_at_close(["b", "c"])
         connection.close()
         connection.close()
     assert heard == [b"PUB b 0\r\n\r\nPUB c 0\r\n\r\n"]
@@ -934,7 +934,7 @@ def test_last_words_keep_nobody_from_closing_a_connection():
     gone = threading.Event()
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.note_for_close(["a"])
+        connection.set_publish_at_close(["a"])
         assert gone.wait(60)
         connection.close()
         assert connection.closed
@@ -950,7 +950,7 @@ def test_last_words_are_not_said_while_a_message_is_sent_in_part():
 
     heard, over = [], threading.Event()
     with scripted_server(script) as url, connect(options(url, request_timeout=0.2)) as connection:
-        connection.note_for_close(["last"])
+        connection.set_publish_at_close(["last"])
         with pytest.raises(NatsTimeoutError, match="took no data for 0.2 s"):
             connection.publish("a", b"x" * (64 << 20))
         over.set()

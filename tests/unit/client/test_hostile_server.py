@@ -24,7 +24,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import JetStream, StreamInfo, read_range
 from spark_nats.jetstream.messages import ask_last_sequence
-from spark_nats.jetstream.times import find_end_at, find_first_at
+from spark_nats.jetstream.times import ask_end_at, ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
@@ -154,7 +154,7 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         for ask in (
             lambda: next(read_range(js, "S", 1, 10)),
             lambda: ask_stream_info(js, "S"),
-            lambda: find_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence,
+            lambda: ask_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence,
             lambda: ask_last_sequence(js, "S", ["a"]),
         ):
             with pytest.raises(NatsError):
@@ -183,8 +183,8 @@ def test_a_stream_as_long_as_sequences_can_be_is_searched_for_a_time() -> None:
     with scripted_server(script) as url, connect(options(url)) as connection:
         js = JetStream(connection)
         info = ask_stream_info(js, "S")
-        assert find_first_at(js, info, datetime(2026, 2, 1, tzinfo=UTC)) == (last + 1, None)
-        assert find_end_at(js, info, datetime(2025, 2, 1, tzinfo=UTC)).sequence in (1, last)
+        assert ask_first_at(js, info, datetime(2026, 2, 1, tzinfo=UTC)) == (last + 1, None)
+        assert ask_end_at(js, info, datetime(2025, 2, 1, tzinfo=UTC)).sequence in (1, last)
 
 
 @pytest.mark.parametrize(

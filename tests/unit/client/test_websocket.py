@@ -429,7 +429,7 @@ def opened(compressed: bool = False) -> tuple[WebSocketLayer, WSConnection]:
     other.receive_data(layer.take_due())
     (request,) = other.events()
     assert isinstance(request, Request)
-    layer.receive(other.send(AcceptConnection(extensions=[PerMessageDeflate()] if compressed else [])))
+    layer.add_received(other.send(AcceptConnection(extensions=[PerMessageDeflate()] if compressed else [])))
     assert layer.continue_handshake()
     return layer, other
 
@@ -459,21 +459,21 @@ def test_however_bytes_are_cut_into_frames_and_chunks_the_same_bytes_come_out(
             wire += other.send(Ping(payload=pings[-1]))
     got = []
     for chunk in pieces(wire, chunks):
-        layer.receive(chunk)
-        got.append(layer.decode())
+        layer.add_received(chunk)
+        got.append(layer.decode_or_none_at_end())
     assert b"".join(piece or b"" for piece in got) == said
     other.receive_data(layer.take_due())
     assert [event.payload for event in other.events() if isinstance(event, Pong)] == pings
-    layer.receive(None)
-    assert layer.decode() is None
+    layer.add_received(None)
+    assert layer.decode_or_none_at_end() is None
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 125, 126, 127, 65535, 65536, 262_144])
 def test_what_is_sent_is_a_frame_that_wsproto_reads(size: int) -> None:
     layer, other = opened(compressed=True)
     said = bytes(i * 7 % 251 for i in range(size))
-    layer.encode(memoryview(b"a" + said)[1:])
-    layer.encode(memoryview(b"next"))
+    layer.encode_and_queue(memoryview(b"a" + said)[1:])
+    layer.encode_and_queue(memoryview(b"next"))
     other.receive_data(layer.take_due())
     read = [event for event in other.events() if isinstance(event, BytesMessage)]
     assert b"".join(event.data for event in read) == said + b"next"
@@ -483,6 +483,6 @@ def test_what_is_sent_is_a_frame_that_wsproto_reads(size: int) -> None:
 def test_each_frame_is_masked_with_another_key() -> None:
     layer, _ = opened()
     for _ in range(3):
-        layer.encode(memoryview(bytes(16)))
+        layer.encode_and_queue(memoryview(bytes(16)))
     sent = layer.take_due()
     assert len({sent[i * 22 + 2 : i * 22 + 6] for i in range(3)}) == 3

@@ -18,7 +18,7 @@ from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge
 from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Questions, StoredMessage, run_decision
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, ask_and_judge, find_first_new
+from spark_nats.jetstream.views import StreamView, ask_and_judge, ask_first_new
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import format_time, time_at
 from tests.unit.jetstream.connected import Connected
@@ -329,7 +329,7 @@ def _play(events: list[tuple[str, int]], steps: list[int], clocks: Clocks) -> No
             if at is not None and found is not INTACT:
                 is_tie = renamed and seen is not None and seen.sequence < info.first_sequence
                 assert lost or is_tie or seen is None, "a false alarm"
-                start = find_first_new(js, at, info) if found is not RECREATED else info.first_sequence
+                start = ask_first_new(js, at, info) if found is not RECREATED else info.first_sequence
             same = seen is not None and stream.ever.get(seen.sequence, (None, 0))[0] == seen.time
             if seen is not None and seen.sequence in stream.messages:
                 assert (found is INTACT) == same, "what can be compared is compared"

@@ -13,7 +13,7 @@ from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.id_memory import IdMemory
-from spark_nats.jetstream.messages import find_first_since
+from spark_nats.jetstream.messages import ask_first_since
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
 from tests.unit.jetstream.connected import Connected
@@ -72,14 +72,14 @@ def test_the_first_message_at_or_after_a_time_is_found(
     js = Stream(messages)
     end = start + size
     expected = min((s for s, stored in messages.items() if start <= s < end and stored >= time), default=end)
-    assert find_first_since(js, "S", time, start, end) == expected
+    assert ask_first_since(js, "S", time, start, end) == expected
     assert len(js.asked) <= size.bit_length()
 
 
 @pytest.mark.parametrize("time", [-(10**30), -(2**63) - 1, 2**63, 10**30])
 def test_times_that_the_server_cannot_count_in_are_before_or_after_every_message(time: int) -> None:
     messages = {sequence: sequence for sequence in range(3, 10)}
-    assert find_first_since(Stream(messages), "S", time, 1, 10) == (3 if time < 0 else 10)
+    assert ask_first_since(Stream(messages), "S", time, 1, 10) == (3 if time < 0 else 10)
 
 
 def test_a_purge_during_the_search_is_no_error() -> None:
@@ -93,7 +93,7 @@ def test_a_purge_during_the_search_is_no_error() -> None:
             return answer
 
     for time in range(102):
-        found = find_first_since(Purged({i: i for i in range(1, 101)}), "S", time, 1, 101)
+        found = ask_first_since(Purged({i: i for i in range(1, 101)}), "S", time, 1, 101)
         assert max(time, 1) <= found <= 101
 
 
@@ -115,7 +115,7 @@ def test_an_answer_that_is_none_is_a_protocol_error(message: Any) -> None:
             return {"message": message}
 
     with pytest.raises(ProtocolError):
-        find_first_since(Wrong({}), "S", 5, 1, 101)
+        ask_first_since(Wrong({}), "S", 5, 1, 101)
 
 
 @pytest.mark.parametrize(("seconds", "certainly"), [(-1.0, False), (0.0, True), (59.0, True), (60.0, False)])

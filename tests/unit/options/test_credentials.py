@@ -23,23 +23,23 @@ from tests.operator_mode import ACCOUNT, Key, OperatorMode
 
 def test_the_nonce_is_signed_and_the_seed_not_sent():
     key = Key()
-    hello = Credentials(nkey_seed=key.seed).apply(ConnectOptions(), ServerInfo(nonce="abc"))
+    hello = Credentials(nkey_seed=key.seed).add_to(ConnectOptions(), ServerInfo(nonce="abc"))
     assert (hello.nkey, bool(hello.sig), hello.jwt) == (key.public, True, None)
     assert key.seed not in hello.encode().decode()
 
 
 def test_with_a_jwt_the_key_is_not_named(tmp_path):
     credentials = parse_creds(OperatorMode().creds(tmp_path / "user.creds").read_text())
-    hello = credentials.apply(ConnectOptions(), ServerInfo(nonce="abc"))
+    hello = credentials.add_to(ConnectOptions(), ServerInfo(nonce="abc"))
     assert (hello.nkey, bool(hello.sig), hello.jwt) == (None, True, credentials.jwt)
     assert credentials.nkey_seed not in hello.encode().decode()
 
 
 def test_who_is_not_asked_to_sign_sends_nothing():
     credentials = Credentials(nkey_seed=Key().seed, jwt="ey")
-    assert credentials.apply(ConnectOptions(), ServerInfo()) == ConnectOptions()
+    assert credentials.add_to(ConnectOptions(), ServerInfo()) == ConnectOptions()
     with pytest.raises(AuthorizationError, match="the server sent no nonce to sign"):
-        credentials.apply(ConnectOptions(), ServerInfo(auth_required=True))
+        credentials.add_to(ConnectOptions(), ServerInfo(auth_required=True))
 
 
 def test_secrets_are_in_no_representation(tmp_path):
@@ -48,7 +48,7 @@ def test_secrets_are_in_no_representation(tmp_path):
         Credentials(user="me", password="s3cret"),
         Credentials(token="s3cret"),
         Credentials(nkey_seed=secret, jwt="s3cret"),
-        Credentials(nkey_seed=secret).apply(ConnectOptions(), ServerInfo(nonce="s3cret")),
+        Credentials(nkey_seed=secret).add_to(ConnectOptions(), ServerInfo(nonce="s3cret")),
         TlsOptions(certificate="s3cret", key="s3cret"),
         parse_options({"credentialsFile": str(OperatorMode().creds(tmp_path / "user.creds", user := Key()))}),
     ]
@@ -128,7 +128,7 @@ from spark_nats.kinds.queries import parse_options
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 for action in (
     lambda: parse_options({"nkeySeedSecret": sys.argv[1]}),
-    lambda: Credentials(nkey_seed=sys.argv[1]).apply(ConnectOptions(), ServerInfo(nonce="n")),
+    lambda: Credentials(nkey_seed=sys.argv[1]).add_to(ConnectOptions(), ServerInfo(nonce="n")),
 ):
     try:
         action()

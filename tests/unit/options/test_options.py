@@ -16,8 +16,8 @@ from spark_nats.kinds.core import CORE
 from spark_nats.kinds.objects import OBJECTS
 from spark_nats.kinds.queries import (
     MODES,
+    describe_misplaced,
     documented_options,
-    find_misplaced_reason,
     kinds,
     parse_options,
     parse_read_options,
@@ -384,8 +384,8 @@ def test_a_mistake_in_a_pattern_is_named(streaming, options, words):
 def test_several_streams_may_be_written_to(options: dict[str, str], target: str):
     parsed = parse_write_options(options, streaming=True)
     assert (parsed.has_several_targets, parsed.is_core, target in parsed.target) == (True, False, True)
-    assert parsed.to_stream("A").streams == ("A",)
-    assert not parsed.to_stream("A").has_several_targets
+    assert parsed.for_stream("A").streams == ("A",)
+    assert not parsed.for_stream("A").has_several_targets
 
 
 def test_a_pattern_reads_as_a_stream_does():
@@ -813,7 +813,7 @@ def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
 @pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
 def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, streaming):
     for option, scope, _ in documented_options().values():
-        problem = find_misplaced_reason(option.name, kind, writing, streaming)
+        problem = describe_misplaced(option.name, kind, writing, streaming)
         assert (problem is None) == (option.name in kind.option_names(writing, streaming))
         if problem is None:
             continue

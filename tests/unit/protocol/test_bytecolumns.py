@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.bytecolumns import (
-    decimals,
     gather,
     lengths_of,
     offsets_of,
     packed,
+    parse_ints,
     parse_last_eight_digits,
     split,
     to_text,
@@ -67,7 +67,7 @@ class TestDecimals:
             buffer += span
             end.append(len(buffer))
             buffer += between
-        value, valid = decimals(np.frombuffer(buffer, np.uint8), positions(start), positions(end))
+        value, valid = parse_ints(np.frombuffer(buffer, np.uint8), positions(start), positions(end))
         texts = [span for span, _ in parts]
         expected = [1 <= len(t) <= 19 and t.isdigit() and int(t) <= LARGEST for t in texts]
         assert valid.tolist() == expected
@@ -79,18 +79,18 @@ class TestDecimals:
     def test_only_ten_bytes_are_digits(self, text: str) -> None:
         for byte in range(256):
             span = text.format(chr(byte)).encode("latin-1")
-            value, valid = decimals(np.frombuffer(span, np.uint8), positions([0]), positions([len(span)]))
+            value, valid = parse_ints(np.frombuffer(span, np.uint8), positions([0]), positions([len(span)]))
             assert valid.tolist() == [span.isdigit()], byte
             assert not valid[0] or value.tolist() == [int(span)]
 
     def test_no_spans_are_no_numbers(self) -> None:
-        value, valid = decimals(np.frombuffer(b"123", np.uint8), positions([]), positions([]))
+        value, valid = parse_ints(np.frombuffer(b"123", np.uint8), positions([]), positions([]))
         assert (len(value), len(valid)) == (0, 0)
 
     def test_a_span_that_ends_before_it_begins_is_no_number(self) -> None:
         """The guess computes such spans for lines that lack fields."""
         data = np.frombuffer(b"1234567890" * 4, np.uint8)
-        assert decimals(data, positions([30, 3]), positions([20, 5]))[1].tolist() == [False, True]
+        assert parse_ints(data, positions([30, 3]), positions([20, 5]))[1].tolist() == [False, True]
 
 
 class TestTrailingDecimals:
@@ -182,7 +182,7 @@ class TestColumns:
             assert found.tolist() == [k for k, c in enumerate(row) if c == "."]
         assert fields.rows().tolist() == [i for i, row in enumerate(rows) for _ in range(row.count("."))]
         for k in range(5):
-            at = fields.at_each(k)
+            at = fields.positions_of(k)
             for i, row in enumerate(rows):
                 if k < row.count("."):
                     assert at[i] == fields.position[fields.first[i] + k]

@@ -272,9 +272,9 @@ class TestErrors:
 
     @pytest.mark.parametrize("change", [str, str.lower, str.upper, str.title])
     def test_case_does_not_matter(self, change: Any) -> None:
-        assert not error_kind(change("Permissions Violation for Publish to x")).closes
-        assert not error_kind(change("Invalid Subject")).closes
-        assert error_kind(change("Stale Connection")).closes
+        assert not error_kind(change("Permissions Violation for Publish to x")).closes_connection
+        assert not error_kind(change("Invalid Subject")).closes_connection
+        assert error_kind(change("Stale Connection")).closes_connection
         assert error_kind(change("Permissions Violation for Subscription to x")) is ErrorKind.PERMISSIONS
         assert error_kind(change("Authorization Violation")) is ErrorKind.AUTHORIZATION
 
@@ -290,7 +290,7 @@ class TestErrors:
     )
     def test_refused_credentials_are_told_from_other_errors(self, text: str) -> None:
         assert error_kind(text) is ErrorKind.AUTHORIZATION
-        assert error_kind(text).closes
+        assert error_kind(text).closes_connection
         assert error_kind(text) is not ErrorKind.PERMISSIONS
         assert not error_kind(text).is_transient
 
@@ -318,18 +318,18 @@ class TestErrors:
         ],
     )
     def test_a_server_that_has_too_much_of_us_is_asked_again_later(self, text: str) -> None:
-        assert error_kind(text).closes
+        assert error_kind(text).closes_connection
         assert error_kind(text).is_transient
         assert error_kind(text).needs_backoff
 
     def test_a_limit_of_subscriptions_is_met_over_a_connection_that_stays(self) -> None:
         found = error_kind("maximum subscriptions exceeded")
-        assert (found.closes, found.is_transient, found.needs_backoff) == (False, True, True)
+        assert (found.closes_connection, found.is_transient, found.needs_backoff) == (False, True, True)
 
     @pytest.mark.parametrize("text", ["Stale Connection", "Authentication Timeout", "Something New"])
     def test_what_is_not_known_to_last_is_tried_again_at_once(self, text: str) -> None:
         found = error_kind(text)
-        assert (found.closes, found.is_transient, found.needs_backoff) == (True, True, False)
+        assert (found.closes_connection, found.is_transient, found.needs_backoff) == (True, True, False)
 
     @pytest.mark.parametrize(
         "text",
@@ -344,9 +344,9 @@ class TestErrors:
         ],
     )
     def test_what_a_server_never_takes_is_not_tried_again(self, text: str) -> None:
-        assert error_kind(text).closes
+        assert error_kind(text).closes_connection
         assert not error_kind(text).is_transient
 
     @pytest.mark.parametrize("text", ["Something New", "", "Account Connections Exceeded", "Invalid", "Permissions"])
     def test_an_error_that_no_page_knows_closes_the_connection(self, text: str) -> None:
-        assert error_kind(text).closes
+        assert error_kind(text).closes_connection

@@ -130,7 +130,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
         assert read_client_stream(encode_message(subject, b"{}", inbox)) == [
             Publication(subject.encode(), inbox.encode(), None, b"{}")
         ]
-    hello = read.connection.credentials.apply(ConnectOptions(name=read.connection.name), ServerInfo()).encode()
+    hello = read.connection.credentials.add_to(ConnectOptions(name=read.connection.name), ServerInfo()).encode()
     ((operation, document),) = read_client_stream(hello)
     assert operation == b"CONNECT"
     assert json.loads(document)["name"] == given_options.get("connectionName", "spark-nats")

@@ -507,14 +507,14 @@ def received_error(text: str) -> str:
 @pytest.mark.parametrize("text", CLOSING)
 def test_errors_after_which_the_connection_is_closed(text: str) -> None:
     assert received_error(text) == text
-    assert error_kind(text).closes
+    assert error_kind(text).closes_connection
     assert error_kind(text) is not ErrorKind.PERMISSIONS
 
 
 @pytest.mark.parametrize("text", REMAINING_OPEN)
 def test_errors_after_which_the_connection_stays_open(text: str) -> None:
     assert received_error(text) == text
-    assert not error_kind(text).closes
+    assert not error_kind(text).closes_connection
     assert (error_kind(text) is ErrorKind.PERMISSIONS) == text.startswith("Permissions")
 
 

@@ -45,7 +45,7 @@ class Client:
         mark = self.hear(INFO).session.queue_login(ConnectOptions())
         self.say()
         self.hear(b"PONG\r\n")
-        assert self.session.has_reached(mark)
+        assert self.session.has_pong_for(mark)
         self.events.clear()
         return self
 
@@ -71,8 +71,8 @@ def test_a_server_greets_is_answered_and_lets_in() -> None:
     said = client.say()
     assert said.startswith(b"CONNECT {")
     assert said.endswith(b"}\r\nPING\r\n")
-    assert not client.session.has_reached(mark)
-    assert client.hear(b"PONG\r\n").session.has_reached(mark)
+    assert not client.session.has_pong_for(mark)
+    assert client.hear(b"PONG\r\n").session.has_pong_for(mark)
 
 
 def test_a_session_that_takes_another_ones_place_knows_the_server_and_nothing_else() -> None:
@@ -80,7 +80,7 @@ def test_a_session_that_takes_another_ones_place_knows_the_server_and_nothing_el
     session = Session(INTERVAL, 0.0, before.session.info)
     assert session.greeted
     assert session.info == before.session.info
-    assert not session.has_reached(session.queue_login(ConnectOptions()))
+    assert not session.has_pong_for(session.queue_login(ConnectOptions()))
     assert len(session.receive(b"ted\r\n"[5:], 0.0)[0]) == 0
 
 
@@ -187,10 +187,10 @@ def test_pings_without_end_are_not_all_remembered(client: Client) -> None:
 def test_marks_are_reached_in_order(client: Client) -> None:
     first, second = client.session.queue_ping(), client.session.queue_ping()
     assert client.say() == b"PING\r\n" * 2
-    assert not client.session.has_reached(first)
+    assert not client.session.has_pong_for(first)
     client.hear(b"PONG\r\n")
-    assert client.session.has_reached(first)
-    assert not client.session.has_reached(second)
+    assert client.session.has_pong_for(first)
+    assert not client.session.has_pong_for(second)
     assert client.session.passed == first
     client.hear(b"PONG\r\n")
     assert client.session.passed == second
@@ -199,14 +199,14 @@ def test_marks_are_reached_in_order(client: Client) -> None:
 def test_a_pong_that_nobody_asked_for_answers_no_later_ping(client: Client) -> None:
     client.hear(b"PONG\r\n" * 5)
     mark = client.session.queue_ping()
-    assert not client.session.has_reached(mark)
-    assert client.hear(b"PONG\r\n").session.has_reached(mark)
+    assert not client.session.has_pong_for(mark)
+    assert client.hear(b"PONG\r\n").session.has_pong_for(mark)
 
 
 def test_behind_an_error_no_mark_is_passed_though_it_is_reached(client: Client) -> None:
     first, second = client.session.queue_ping(), client.session.queue_ping()
     client.hear(b"PONG\r\n-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
-    assert client.session.has_reached(second)
+    assert client.session.has_pong_for(second)
     assert client.session.passed == first
     assert client.events == [ErrorReceived(ErrorKind.PERMISSIONS, 'Permissions Violation for Publish to "a"')]
 
@@ -217,14 +217,14 @@ def test_behind_an_error_no_mark_is_passed_though_it_is_reached(client: Client) 
 def test_a_silent_server_is_pinged_and_then_given_up(client: Client) -> None:
     for _ in range(MAX_PINGS_OUT):
         client.now = client.session.ping_at
-        assert client.session.ping_if_silent(client.now)
+        assert client.session.ping_if_silent_or_give_up(client.now)
         assert client.say() == b"PING\r\n"
     client.now = client.session.ping_at
-    assert not client.session.ping_if_silent(client.now)
+    assert not client.session.ping_if_silent_or_give_up(client.now)
 
 
 def test_before_its_time_no_silence_is_too_long(client: Client) -> None:
-    assert client.session.ping_if_silent(client.session.ping_at - 0.001)
+    assert client.session.ping_if_silent_or_give_up(client.session.ping_at - 0.001)
     assert client.say() == b""
 
 
@@ -238,7 +238,7 @@ def test_whatever_a_server_says_it_is_not_silent(client: Client, said: bytes) ->
 def test_a_server_that_answers_pings_is_not_given_up(client: Client) -> None:
     for _ in range(10):
         client.now = client.session.ping_at
-        assert client.session.ping_if_silent(client.now)
+        assert client.session.ping_if_silent_or_give_up(client.now)
         assert client.say() == b"PING\r\n"
         client.hear(b"PONG\r\n")
 
@@ -263,7 +263,7 @@ def test_an_error_is_told_with_what_it_means(client: Client, line: bytes, kind: 
     (event,) = client.hear(line + b"\r\n").events
     assert isinstance(event, ErrorReceived)
     assert event.kind is kind
-    assert event.kind.closes == closes
+    assert event.kind.closes_connection == closes
 
 
 def test_the_words_of_an_error_are_short_and_on_one_line(client: Client) -> None:

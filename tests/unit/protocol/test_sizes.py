@@ -32,11 +32,11 @@ def without_payload(header: bytes, size: int) -> bytes:
 @given(st.lists(stored, min_size=1, max_size=6))
 def test_the_size_of_a_message_is_that_with_its_payload(rows: list[tuple[bytes, bytes, int]]) -> None:
     messages = delivered(*((subject, without_payload(header, size)) for subject, header, size in rows))
-    assert messages.sizes_with_payloads().tolist() == [len(s) + len(header) + size for s, header, size in rows]
+    assert messages.announced_full_sizes().tolist() == [len(s) + len(header) + size for s, header, size in rows]
 
 
 @pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Msg-Size: many\r\n\r\n"])
 def test_a_message_that_does_not_say_it_is_refused(block: bytes) -> None:
     messages = delivered((b"a", without_payload(b"", 7)), (b"a", block))
     with pytest.raises(ProtocolError, match="without saying how large they are"):
-        messages.sizes_with_payloads()
+        messages.announced_full_sizes()

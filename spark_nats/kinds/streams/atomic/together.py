@@ -42,7 +42,7 @@ class Together(RowWriter):
         self._parts: list[pa.RecordBatch] = []
         self._rows = self._size = 0
 
-    def check(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
+    def rows_to_send(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
         """Keep rows until the last one is there."""
         self._rows += batch.num_rows
         if self._rows > MAX_ROWS:
@@ -64,11 +64,11 @@ class Together(RowWriter):
             self._lease.ask_with_retries(fence.check_latest_and_read_newer)
         publisher = BatchPublisher(self._lease, self._stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
-        if stored is not None and publisher.require_all_or_none_stored(
+        if stored is not None and publisher.are_all_stored_or_raise(
             rows.ids, ~stored.note_and_find_missing(rows.ids, rows.subjects)
         ):
             return Counts(count)
-        publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+        publisher.publish_and_wait(rows.subjects, rows.payloads, rows.headers, rows.ids)
         return Counts(count, int(rows.sizes.sum()), publisher.duplicates)
 
 

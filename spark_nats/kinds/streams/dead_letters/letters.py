@@ -25,7 +25,7 @@ from spark_nats.errors import InvalidRowError, NatsError, PublishError, StreamNo
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.listing import suggesting_names
-from spark_nats.jetstream.messages import find_first_since
+from spark_nats.jetstream.messages import ask_first_since
 from spark_nats.jetstream.publishing.flight import OF_ROWS, Rows
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.reading.stored import read_ids, reason_not_readable
@@ -42,7 +42,7 @@ from spark_nats.kinds.streams.write.partitions import RowWriter, Rule, can_rows_
 from spark_nats.kinds.streams.write.replay import Deduplication
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask
-from spark_nats.kinds.task import leased_jetstream, move_to_leader
+from spark_nats.kinds.task import leased_jetstream, try_move_to_leader
 from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
@@ -102,9 +102,9 @@ class DeadLetters(RowWriter):
             self.verdicts -= {Verdict.NO_SUCH_SUBJECT}
 
     @property
-    def unexpected(self) -> int:
+    def unexpected_earlier_rows(self) -> int:
         """Number of rows that an earlier attempt has set aside and that are not among those of the task so far."""
-        return self._already_aside.unexpected if self._already_aside is not None else 0
+        return self._already_aside.unexpected_earlier_rows if self._already_aside is not None else 0
 
     def check_dead_letter_stream(self, js: JetStream) -> None:
         """Check on the driver that the dead-letter stream, if there is one, accepts bad rows.
@@ -137,7 +137,7 @@ class DeadLetters(RowWriter):
         super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
 
-    def find_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def read_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the bad rows that an earlier attempt at it has stored.
 
         Raises:
@@ -146,14 +146,14 @@ class DeadLetters(RowWriter):
         mark, fence = self._deduplication.mark, self._deduplication.fence
         if mark is None or self._options.bad_rows_stream is None:
             return
-        already_aside = self._lease.ask_with_retries(self._find_stored_or_note_unread, mark)
+        already_aside = self._lease.ask_with_retries(self._read_stored_or_note_unread, mark)
         for writer in writers:
             assert isinstance(writer, DeadLetters)  # noqa: S101 - the options are the same
             writer._already_aside, writer._unread = already_aside, self._unread
         if fence is not None and already_aside is not None:
             fence.earlier.append(already_aside)
 
-    def _find_stored_or_note_unread(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
+    def _read_stored_or_note_unread(self, js: JetStream, mark: StartMark) -> AlreadyStored | None:
         """Return the bad rows that the task has stored since it began and that the dead-letter stream still has.
 
         A row that was deleted from the stream is stored again: the operator who deleted the row has seen it. Return
@@ -165,7 +165,7 @@ class DeadLetters(RowWriter):
             self._unread = mark if stored >= mark.time else None
             return None
         time = mark.time - notes.clock_setback(mark, stream.time) - (SKEW if js.may_be_clustered else 0)
-        first = find_first_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
+        first = ask_first_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
         own = self._task.own_ids
         return AlreadyStored(read_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
@@ -218,7 +218,7 @@ class DeadLetters(RowWriter):
             try:
                 rows = checker.encode(batch)
             except BrokenRuleError as broken:
-                wrong, columns = broken.violation.wrong, checker.columns_of(batch)
+                wrong, columns = broken.violation.wrong, checker.written_columns(batch)
                 for row in np.flatnonzero(wrong).tolist():
                     bad[int(numbers[row])] = _dead_letter_of_row(columns, row, broken.sentence(row))
                 batch, numbers = batch.filter(booleans(~wrong)), numbers[~wrong]
@@ -226,9 +226,9 @@ class DeadLetters(RowWriter):
                 self.count_and_queue(bad[number] for number in sorted(bad))
                 return rows
 
-    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+    def refuse_or_set_aside(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
         """Take rows of a batch whose subjects break a rule."""
-        columns, self._rows = self._checker.columns_of(batch), self._rows + len(rows)
+        columns, self._rows = self._checker.written_columns(batch), self._rows + len(rows)
         for row in rows.tolist():
             self.count_and_queue([_dead_letter_of_row(columns, row, f"column 'subject' {rule(batch, row)}")])
 
@@ -278,12 +278,12 @@ class DeadLetters(RowWriter):
         if not rows:
             return
         if self._unread is not None:
-            self._report_if_ids_forgotten(self._unread)
+            self._raise_or_warn_if_ids_forgotten(self._unread)
         try:
             # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased_jetstream(options, f"writing bad rows to {stream}", waits=True) as lease:
                 info = lease.ask_with_retries(ask_stream_info, stream)
-                move_to_leader(lease, info, len(rows), 0)
+                try_move_to_leader(lease, info, len(rows), 0)
                 connection = lease.js.connection
                 most = min(connection.info.max_payload, _max_message_size_of(info))
                 about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
@@ -309,7 +309,7 @@ class DeadLetters(RowWriter):
             # No option creates a dead-letter stream.
             raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
 
-    def _report_if_ids_forgotten(self, mark: StartMark) -> None:
+    def _raise_or_warn_if_ids_forgotten(self, mark: StartMark) -> None:
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:

@@ -1,7 +1,7 @@
 """Where a query begins, where a query with an end ends, and what a batch reads between the two.
 
 A position is one sequence of the whole stream. Who reaches it under a filter has read nothing of other subjects before:
-:func:`_find_losses_of_added_subjects` tells when it says nothing of some that the query reads.
+:func:`_ask_losses_of_added_subjects` tells when it says nothing of some that the query reads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_nats.jetstream.listing import subjects_to_read
 from spark_nats.jetstream.messages import ask_message_from, ask_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Position, end_of, latest_time_or_none
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.times import find_end_at, find_first_at
-from spark_nats.jetstream.views import ask_stream_info, find_first_new
+from spark_nats.jetstream.times import ask_end_at, ask_first_at
+from spark_nats.jetstream.views import ask_first_new, ask_stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, loss_of_beginning, loss_of_end, loss_of_history, raise_or_warn
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _SHOWN = 5  # subjects that an error names
 
 
-def prepare_and_find_start(look: Look) -> dict[str, Position]:
+def prepare_and_ask_start(look: Look) -> dict[str, Position]:
     """Return where a new query begins.
 
     Raises:
@@ -52,7 +52,7 @@ def prepare_and_find_start(look: Look) -> dict[str, Position]:
     return found
 
 
-def prepare_and_find_ends(look: Look) -> dict[str, Position]:
+def prepare_and_ask_ends(look: Look) -> dict[str, Position]:
     """Return where every stream ends now. A missing stream is left out if ``failOnDataLoss`` permits it.
 
     Raises:
@@ -62,7 +62,7 @@ def prepare_and_find_ends(look: Look) -> dict[str, Position]:
     facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names))
     for name, stream in facts.streams.items():
         if stream is None:
-            look.require_gone_and_report(facts, name)
+            look.require_gone_and_raise_or_warn(facts, name)
     return {name: end_of(info) for name, info in facts.infos.items()}
 
 
@@ -70,7 +70,7 @@ def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
     """Return what a batch reads, checked against what the streams hold.
 
     Raises:
-        OptionError: it ends before it begins, or its start or end is refused as in :func:`prepare_and_find_start`.
+        OptionError: it ends before it begins, or its start or end is refused as in :func:`prepare_and_ask_start`.
         DataLossError: some of it is lost, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
@@ -124,7 +124,7 @@ def _resolve_offsets_and_report_losses(
             continue
         if isinstance(place, datetime):
             is_end = otherwise == LATEST
-            sequence, astray = (find_end_at if is_end else find_first_at)(look.js, info, place)
+            sequence, astray = (ask_end_at if is_end else ask_first_at)(look.js, info, place)
             if astray is not None:
                 said = conditions.ENDS_AFTER_TIME if is_end else conditions.BEGINS_BEFORE_TIME
                 logger.warning(said(stream=name, sequence=astray.sequence, time=format_time(astray.time)).with_code)
@@ -141,11 +141,11 @@ def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOf
 
     In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
-    raise_or_warn(_find_losses_of_added_subjects(look, info, place.next, place.subjects), look.options)
+    raise_or_warn(_ask_losses_of_added_subjects(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         return _request_position_at(look, info, place.next)
-    found = look.judge_and_note_intact(info, given, True, {})
+    found = look.ask_and_judge_one(info, given, True, {})
     if found is Judgement.RECREATED:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
@@ -156,7 +156,7 @@ def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOf
     if found is Judgement.INTACT:
         return given._replace(created=info.created)
     look.memory.view.require_loss_before(look.js, given, info, info.name)
-    first = find_first_new(look.js, given, info)
+    first = ask_first_new(look.js, given, info)
     raise_or_warn([loss_of_history(info, given, found, first)], look.options)
     return _request_position_at(look, info, first)
 
@@ -176,7 +176,7 @@ def _ask_consumer_position(look: Look, info: StreamInfo, name: str) -> Position:
         raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.sequence_after_acknowledged, first), info.last_sequence + 1)
-    if others := _ask_unread_subjects_before(look, info, sequence, consumer.filters):
+    if others := _ask_added_filters_before(look, info, sequence, consumer.filters):
         theirs, ours = _format_some(consumer.filters), _format_some(others)
         said = conditions.CONSUMER_OF_OTHER_SUBJECTS(
             consumer=name, stream=info.name, sequence=sequence, theirs=theirs, ours=ours
@@ -203,10 +203,10 @@ def raise_or_warn_added_subjects(look: Look, start: QueryOffset, noted: Mapping[
     """
     names = [name for name in look.memory.selection.names if name in noted and name in start]
     for name, info in look.request_facts(names).infos.items():
-        raise_or_warn(_find_losses_of_added_subjects(look, info, start[name].end.next, noted[name]), look.options)
+        raise_or_warn(_ask_losses_of_added_subjects(look, info, start[name].end.next, noted[name]), look.options)
 
 
-def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
+def _ask_added_filters_before(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> tuple[str, ...]:
     """Return the query's subjects that are not among those ``read``, if there is such a message before a sequence.
 
     Raises:
@@ -223,13 +223,13 @@ def _ask_unread_subjects_before(look: Look, info: StreamInfo, sequence: int, rea
     return others if found is not None and found < sequence else ()
 
 
-def _find_losses_of_added_subjects(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
+def _ask_losses_of_added_subjects(look: Look, info: StreamInfo, sequence: int, read: Sequence[str]) -> list[Loss]:
     """Return what a query leaves out that goes on at a sequence, which a query of the subjects ``read`` has reached.
 
     Raises:
-        NatsError: as :func:`_ask_unread_subjects_before` does.
+        NatsError: as :func:`_ask_added_filters_before` does.
     """
-    added = _ask_unread_subjects_before(look, info, sequence, read)
+    added = _ask_added_filters_before(look, info, sequence, read)
     last = sequence - 1
     said = conditions.SUBJECTS_ADDED(
         stream=info.name, sequence=last, read=_format_some(read), added=_format_some(added)

@@ -129,7 +129,7 @@ class Idling:
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         until, places = min(self._all_looked_at + MAX_QUIET, until), self._sequences_to_watch()
         self._idle = idle = _Idle(start, waits, next_look, moment, until, places, unread)
-        if self._watch is not None and not self._watch.find_streams_without_consumer(places):
+        if self._watch is not None and not self._watch.streams_needing_consumer(places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
                 self._start_or_move_watch(idle)
@@ -154,7 +154,7 @@ class Idling:
         try:
             if self._start_or_move_watch(idle) and self._watch is not None:
                 if not self._watch.wait(0.0 if idle.unread else idle.moment) and not idle.unread:
-                    return self._list_and_compare_names(self._watch.js)
+                    return self._ask_if_names_unchanged(self._watch.js)
                 self._memory.expects_more = True
                 if not idle.waits:  # a micro-batch follows, so there are no more looks than micro-batches
                     if self._may_skip_silent_streams():
@@ -172,7 +172,7 @@ class Idling:
         """Forget that the query is idle, so that the streams are looked at when Spark asks again."""
         self._idle = None
 
-    def _list_and_compare_names(self, js: JetStream) -> bool:
+    def _ask_if_names_unchanged(self, js: JetStream) -> bool:
         """Tell whether the pattern still matches the same streams; ask the server only if a listing is due."""
         names = self._memory.selection.names
         self._memory.selection.list_names_if_due(js)
@@ -192,7 +192,7 @@ class Idling:
         if self._watch is not None and self._watch.is_ahead(idle.places):
             self._give_up_watch()  # the watch has received what the look has not found
             return False
-        if self._watch is None or self._watch.find_streams_without_consumer(idle.places):
+        if self._watch is None or self._watch.streams_needing_consumer(idle.places):
             self._create_consumers_or_warn(idle.places)
             # The last look was earlier. A stream may have got an older copy since then, and have been filled again.
             return False
@@ -206,7 +206,7 @@ class Idling:
             if self._watch is None:
                 js = JetStream(take_idle_or_connect(self._options.connection), self._options.api_prefix)
                 self._watch = Watch(js, {}, self._options.filters)
-            if self._ask_if_consumers_have_room(self._watch.js, self._watch.find_streams_without_consumer(places)):
+            if self._ask_if_consumers_have_room(self._watch.js, self._watch.streams_needing_consumer(places)):
                 self._watch.move(places)
                 return
             reason: object = "more than half of the consumers that the limits permit would be in use"

@@ -32,8 +32,8 @@ from spark_nats.jetstream.views import (
     StreamView,
     Trust,
     ask_all_again_if_doubted,
+    ask_first_new,
     ask_if_another,
-    find_first_new,
 )
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
@@ -126,7 +126,7 @@ class Look:
             NatsError: the requests could not be sent, or were not answered.
         """
         unknown = [name for name in names if name not in self._made]
-        unchanged = self._list_unchanged_states(unknown) if ahead else {}
+        unchanged = self._ask_unchanged_states(unknown) if ahead else {}
         messages = {
             name: MessageAt(name, begins[name].last)
             for name in unknown
@@ -151,7 +151,7 @@ class Look:
         some = {name for name, info in facts.infos.items() if removal_is_normal(info.retention, *of_query)}
         return replace(facts, removal_normal=some)
 
-    def _list_unchanged_states(self, names: Sequence[str]) -> dict[str, StreamInfo]:
+    def _ask_unchanged_states(self, names: Sequence[str]) -> dict[str, StreamInfo]:
         """Return the last states of those of many streams that the account's list reports as they were.
 
         A list that fails, is slow or has too many other streams is not requested again for a while.
@@ -182,7 +182,7 @@ class Look:
         """Tell whether an entry of the list reports a state again; most are as the list before had them."""
         known, before = self.memory.listed.get(state.name, (None, entry))
         as_before = known is state and {**entry, "ts": None} == {**before, "ts": None}
-        return as_before or state.is_listed_as(parse_stream(entry, state.name))
+        return as_before or state.is_same_as_listed(parse_stream(entry, state.name))
 
     def check_and_create_consumers(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.
@@ -237,7 +237,7 @@ class Look:
         else:
             memory.sizes.pop(name, None)
 
-    def judge_all_and_note_intact(self, facts: Facts, compares: bool = False) -> Facts:
+    def ask_and_judge_all(self, facts: Facts, compares: bool = False) -> Facts:
         """Return the facts with a judgement on each stream: what has become of it since the query's position.
 
         Histories are compared where that is due; all of them if ``compares`` is set.
@@ -248,14 +248,14 @@ class Look:
         streams, begins, view = dict(facts.streams), facts.begins, self.memory.view
         for name, info in facts.infos.items():
             judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
-            if place is not None and view.compare_history(self.js, place, info) is Judgement.INTACT:
+            if place is not None and view.judge_history(self.js, place, info) is Judgement.INTACT:
                 searched = place.next  # the stream still has the history that was searched
             if name in begins:
-                judgement = self.judge_and_note_intact(info, begins[name], compares, facts.early)
+                judgement = self.ask_and_judge_one(info, begins[name], compares, facts.early)
             streams[name] = StreamFacts(info, judgement, searched, view.update_highest_clock(info))
         return replace(facts, streams=streams, absence_logged=view.logged)
 
-    def judge_and_note_intact(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
+    def ask_and_judge_one(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
         """Return what has become of a stream since the query's position.
 
         Args:
@@ -268,7 +268,7 @@ class Look:
             NatsError: a request failed.
         """
         view = self.memory.view
-        found = view.compare_history(self.js, begin, info, answers, compares or self._has_unreleased(info.name, begin))
+        found = view.judge_history(self.js, begin, info, answers, compares or self._has_unreleased(info.name, begin))
         if found is Judgement.INTACT:
             view.note_nothing_lost(info.name)
             view.note_intact(self.js, info)
@@ -279,7 +279,7 @@ class Look:
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.needs_no_release(begin.next)
 
-    def answer_and_resume_durables(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
+    def ask_and_resume_durables(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
 
         Raises:
@@ -290,7 +290,7 @@ class Look:
         for each in questions:
             match each:
                 case RestAfter(name):
-                    found[each] = find_first_new(self.js, begins[name], infos[name])
+                    found[each] = ask_first_new(self.js, begins[name], infos[name])
                 case IsAnother(name, position):
                     found[each] = ask_if_another(self.js, position, infos[name])
                 case GapOf(name):
@@ -299,7 +299,7 @@ class Look:
                     found[each] = measure_sizes(self.js, infos[name], first, end, self.options.filters)
         return found
 
-    def require_doubt_confirmed(self, facts: Facts, name: str) -> bool:
+    def contradicts_or_raise(self, facts: Facts, name: str) -> bool:
         """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
@@ -309,14 +309,14 @@ class Look:
             self.memory.view.require_loss_before(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
-    def require_gone_and_report(self, facts: Facts, name: str) -> None:
+    def require_gone_and_raise_or_warn(self, facts: Facts, name: str) -> None:
         """Report that a stream does not exist any more, once its absence has lasted long enough.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is set.
             JetStreamError: the absence has not lasted long enough.
         """
-        self.require_doubt_confirmed(facts, name)
+        self.contradicts_or_raise(facts, name)
         view = self.memory.view
         raise_or_warn(loss_of_stream(name, facts.begins.get(name), name in view.logged, self.options), self.options)
         view.note_logged(name)

@@ -21,7 +21,7 @@ from spark_nats.jetstream.listing import matches_stream_name, suggesting_names
 from spark_nats.jetstream.messages import run_decision
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import find_first_new
+from spark_nats.jetstream.views import ask_first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds
 from spark_nats.kinds.streams.read.advance import Advance, Facts, Limits, decide_advance
@@ -58,16 +58,16 @@ class StreamingQuery:
         self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
         self._established = False  # whether the server has answered this query before
 
-    def prepare_and_find_start(self) -> QueryOffset:
+    def prepare_and_ask_start(self) -> QueryOffset:
         """Return where a new query begins."""
         return {
             name: entry_beginning_at(place)
-            for name, place in self._retry_with_look(bounds.prepare_and_find_start).items()
+            for name, place in self._retry_with_look(bounds.prepare_and_ask_start).items()
         }
 
-    def ask_ends_as_target(self) -> None:
+    def ask_and_note_target_ends(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._target = self._retry_with_look(bounds.prepare_and_find_ends)
+        self._target = self._retry_with_look(bounds.prepare_and_ask_ends)
 
     def raise_or_warn_added_subjects(self, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
         """Report that a query reads more subjects than its checkpoint notes, if there is anything that it leaves out.
@@ -115,7 +115,7 @@ class StreamingQuery:
         rewritten_in: set[str] = set()
         if replayed:
             self._established = True
-            rewritten_in = self._retry_with_look(find_and_report_rewritten, start, end)
+            rewritten_in = self._retry_with_look(ask_and_report_rewritten, start, end)
         return ranges_between(start, end, self._options.filters, rewritten_in)
 
     def release_messages_before(self, end: QueryOffset) -> None:
@@ -160,13 +160,13 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers
         silent = {name: state for name, state in memory.states.items() if name not in speakers}
         names = tuple(name for name in names if name in speakers)
     asked = look.request_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
-    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(asked, may_wait=True))
+    facts = look.ask_and_judge_all(look.check_and_create_consumers(asked, may_wait=True))
     if pattern is None:
         _warn_of_left_streams(look, facts)
     for name in facts.doubtful_streams:
-        look.require_doubt_confirmed(facts, name)
+        look.contradicts_or_raise(facts, name)
     found = run_decision(
-        decide_advance(start, facts, limits, look.options), partial(look.answer_and_resume_durables, facts)
+        decide_advance(start, facts, limits, look.options), partial(look.ask_and_resume_durables, facts)
     )
     raise_or_warn(found.losses, look.options)
     for name, stream in facts.streams.items():
@@ -210,11 +210,11 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
     Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
     asked = look.request_facts(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
-    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(asked))
+    facts = look.ask_and_judge_all(look.check_and_create_consumers(asked))
     for name, stream in facts.streams.items():
         begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
-            look.require_gone_and_report(facts, name)
+            look.require_gone_and_raise_or_warn(facts, name)
             continue
         resumed = stream.judgement is not Judgement.RECREATED
         if begin is not None and resumed and (what := held.resume_or_explain_loss(look.js, begin.next)):
@@ -231,14 +231,14 @@ def unreleased_positions(memory: QueryMemory, end: QueryOffset) -> dict[str, Pos
 def release_messages_before(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased_positions(look.memory, end)
-    facts = look.judge_all_and_note_intact(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
+    facts = look.ask_and_judge_all(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
-        if stream and stream.judgement is not Judgement.RECREATED and not look.require_doubt_confirmed(facts, name):
+        if stream and stream.judgement is not Judgement.RECREATED and not look.contradicts_or_raise(facts, name):
             look.memory.holds[name].release_messages_before(look.js, stream.info, due[name].next)
 
 
-def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
+def ask_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     """Return the streams that have lost the end of a replayed micro-batch: the replay cannot read the same there.
 
     Raises:
@@ -248,14 +248,14 @@ def find_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) 
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
-    facts = look.judge_all_and_note_intact(
+    facts = look.ask_and_judge_all(
         look.check_and_create_consumers(look.request_facts(tuple(ends), ends, compares=True)), compares=True
     )
     for name, stream in facts.streams.items():
         if stream is None:
-            look.require_gone_and_report(facts, name)
-        elif look.require_doubt_confirmed(facts, name):  # not for a recreated stream: the tasks report that
-            first = find_first_new(look.js, ends[name], stream.info)
+            look.require_gone_and_raise_or_warn(facts, name)
+        elif look.contradicts_or_raise(facts, name):  # not for a recreated stream: the tasks report that
+            first = ask_first_new(look.js, ends[name], stream.info)
             raise_or_warn(
                 [loss_of_history(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options
             )

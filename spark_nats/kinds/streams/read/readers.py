@@ -110,7 +110,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         adds_sizes = partition.way is ReadMethod.HEADERS and "headers" in self._schema.names
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with leased_jetstream(options, what) as lease:
-            lease.lease.move_to_server(partition.server)
+            lease.lease.try_move_to_server(partition.server)
             reader = RangeReader(
                 partition,
                 partition.way,
@@ -199,7 +199,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._compared = False  # whether the checkpoint was read under the subjects that the query reads now
         self._last_end: dict[str, Any] | None = None  # of the last micro-batch of this run
 
-    def _parse_offset_once(self, document: dict[str, Any]) -> QueryOffset:
+    def _parse_offset_cached(self, document: dict[str, Any]) -> QueryOffset:
         for known, offset in self._parsed:
             if known == document:
                 return offset
@@ -210,7 +210,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @errors_for_spark()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
-        return to_json(self._query.prepare_and_find_start(), self._options.filters)
+        return to_json(self._query.prepare_and_ask_start(), self._options.filters)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options set."""
@@ -219,12 +219,12 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @errors_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now, where the query will end."""
-        self._query.ask_ends_as_target()
+        self._query.ask_and_note_target_ends()
 
     @errors_for_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
-        begin, filters = self._parse_offset_once(start), self._options.filters
+        begin, filters = self._parse_offset_cached(start), self._options.filters
         if not self._compared:
             if noted := differing_noted_subjects(start, filters):
                 self._query.raise_or_warn_added_subjects(begin, noted)
@@ -253,14 +253,14 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     def commit(self, end: dict[str, Any]) -> None:
         """Release what is processed, if the query consumes."""
         if self._query.memory.holds:
-            self._query.release_messages_before(self._parse_offset_once(end))
+            self._query.release_messages_before(self._parse_offset_cached(end))
 
     @errors_for_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost in their ranges."""
         memory, replayed = self._query.memory, end not in (start, self._last_end)
         whole = self._query.prepare_and_plan_ranges(
-            self._parse_offset_once(start), self._parse_offset_once(end), replayed
+            self._parse_offset_cached(start), self._parse_offset_cached(end), replayed
         )
         replaces, retentions = self._traits.replaces, {name: hold.retention for name, hold in memory.holds.items()}
         ranges = [

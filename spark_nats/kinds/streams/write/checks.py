@@ -31,7 +31,7 @@ from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import check_can_read_back, mark_end, parse_note, reporting_unusable_bucket
+from spark_nats.kinds.streams.write.notes import check_can_read_back, end_mark, parse_note, reporting_unusable_bucket
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.keyvalue import bucket_of
@@ -86,7 +86,7 @@ def check_no_mirror(stream: StreamInfo) -> None:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
-def target_streams(js: JetStream, options: WriteOptions) -> tuple[str, ...]:
+def ask_target_streams(js: JetStream, options: WriteOptions) -> tuple[str, ...]:
     """Return the names of the streams that rows go to: the named ones, or those that match and have subjects.
 
     Raises:
@@ -120,9 +120,9 @@ def prepare_write_and_mark_start(
         if options.is_core:
             return ()
         streams: list[StreamInfo] = []
-        for name in target_streams(js, options):
+        for name in ask_target_streams(js, options):
             with sink.naming(js) if sink.naming else suggesting_names(js, [name], to_read=False):
-                stream, _ = create_or_check_target(js, options.to_stream(name))
+                stream, _ = create_or_check_target(js, options.for_stream(name))
             if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
                 raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=name))
             _check_counters(stream, options, columns)
@@ -233,7 +233,7 @@ def _check_replay_and_mark_start(
             _put_probe_with_retries(js, Bucket(js, options.state_bucket))
     for stream in streams:
         check_can_read_back(js, stream)
-    return () if streaming else tuple(mark_end(js, stream) for stream in streams)
+    return () if streaming else tuple(end_mark(js, stream) for stream in streams)
 
 
 def _put_probe_with_retries(js: JetStream, bucket: Bucket) -> None:

@@ -181,7 +181,7 @@ class RowChecker:
                 self._raise_if("payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size)
         except BrokenRuleError as broken:
             row = broken.violation.row
-            raise self._invalid(first_row, row, broken.column, broken.rule(row), topics) from None
+            raise self._invalid_row_error(first_row, row, broken.column, broken.rule(row), topics) from None
         return rows
 
     def describe_too_large(self, rows: CheckedRows, row: int, added: int = 0) -> str:
@@ -203,7 +203,7 @@ class RowChecker:
             return len(block)
         return len(header_rules.encode_block(added)) - len(header_rules.EMPTY_BLOCK)
 
-    def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    def written_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns that are written."""
         return {name: batch.column(name) for name in batch.schema.names if name in self._columns.types}
 
@@ -213,7 +213,7 @@ class RowChecker:
         Raises:
             BrokenRuleError: a row cannot be sent. Then no row has got a message id.
         """
-        columns = self.columns_of(batch)
+        columns = self.written_columns(batch)
         if self._columns.convert is not None:
             columns = self._columns.convert(columns, batch.num_rows, self._raise_if)
         payloads = self._checked_payloads(columns, batch.num_rows)
@@ -240,9 +240,9 @@ class RowChecker:
             rule = (
                 f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
             )
-            raise self._invalid(first_row, int(elsewhere.argmax()), column, rule)
+            raise self._invalid_row_error(first_row, int(elsewhere.argmax()), column, rule)
 
-    def _invalid(
+    def _invalid_row_error(
         self, first_row: int, row: int, column: str, rule: str, topics: Sequence[Topic] = ()
     ) -> InvalidRowError:
         return invalid_row_error(first_row, row if self.picked is None else int(self.picked[row]), column, rule, topics)

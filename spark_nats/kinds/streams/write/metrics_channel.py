@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_nats.client import host_cache
-from spark_nats.kinds.streams.write.tasks import Counts, Written, total
+from spark_nats.kinds.streams.write.tasks import Counts, Written, sum_counts
 
 
 def note_counts_wanted(run: str) -> None:
@@ -31,7 +31,7 @@ def push_counts_if_requested(messages: Sequence[WriterCommitMessage | None]) -> 
     """Publish the sum of what tasks have done, from their commit messages, if a process has subscribed to their run."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
         if host_cache.seconds_since(host_cache.counts_wanted_fact(run)) < host_cache.FACT_TTL:
-            host_cache.push_text(host_cache.counts_topic(run), json.dumps(asdict(total(messages))))
+            host_cache.push_text(host_cache.counts_topic(run), json.dumps(asdict(sum_counts(messages))))
 
 
 def take_and_sum_counts(run: str) -> Counts:

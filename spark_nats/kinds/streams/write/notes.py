@@ -99,7 +99,7 @@ def write_note_or_pause(
     return 0
 
 
-def mark_end(js: JetStream, stream: StreamInfo) -> StartMark:
+def end_mark(js: JetStream, stream: StreamInfo) -> StartMark:
     """Return a stream's end, from the state that was just reported, for a task or a batch write that begins now."""
     memory = memory_of(js, stream)
     return StartMark(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
@@ -218,7 +218,7 @@ class AlreadyStored:
             self._last_values = _LastValues(self._ids, found)
         self.rows = 0
 
-    def report_forgotten_ids_or_defer(self) -> None:
+    def raise_or_warn_forgotten_or_defer(self) -> None:
         """Report that the stream has forgotten ids of rows that it does not have any more.
 
         Where the last message of each subject is what counts, report it only when such a row comes.
@@ -242,11 +242,11 @@ class AlreadyStored:
         places = values_of(place.filter(booleans(stored)))
         self._met[places] = True
         if self._last_values is not None and subjects is not None:
-            stored = self._last_values.note_and_find_placed(subjects, stored, places)
+            stored = self._last_values.note_and_find_unneeded(subjects, stored, places)
         self.rows += int(np.count_nonzero(stored))
         return ~stored
 
-    def add_newer_and_describe_lost(self, js: JetStream) -> str:
+    def read_newer_and_describe_lost(self, js: JetStream) -> str:
         """Add the ids of what the stream has stored since it was read; return which messages are lost, if any.
 
         Raises:
@@ -265,7 +265,7 @@ class AlreadyStored:
         return "" if found.only_by_subject else found.removed
 
     @property
-    def unexpected(self) -> int:
+    def unexpected_earlier_rows(self) -> int:
         """Number of rows with generated ids that this task has stored before and that are not among its rows now."""
         return int(np.count_nonzero(self._generated & ~self._met))
 
@@ -297,7 +297,7 @@ class _LastValues:
         self._is_end = found.are_ends[self._last]  # whether nobody else has stored anything behind it
         self._found = found
 
-    def note_and_find_placed(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
+    def note_and_find_unneeded(self, subjects: pa.Array, found: Mask, which: Positions) -> Mask:
         """Return a mask of rows that are in place, or must not be stored; ``which`` ids are those of the found ones."""
         of_known = pc.index_in(subjects, self._subjects)
         known = flags_of(of_known.is_valid())
@@ -376,11 +376,11 @@ class Fence:
         now = clock.monotonic()
         self._check_no_later_attempt(js)
         self._asked = now
-        self._doubt_if_memory_lost(js)
-        may_have_forgotten = self._note_and_tell_new_process(js)
+        self._ask_and_doubt_if_lost(js)
+        may_have_forgotten = self._note_if_new_process(js)
         is_last_look = now - self._noted > self._window / 4
         if may_have_forgotten or is_last_look:
-            self._read_newer_and_report_lost(js, may_have_forgotten)
+            self._read_newer_and_raise_or_warn(js, may_have_forgotten)
         if is_last_look:
             self.earlier.clear()
 
@@ -390,7 +390,7 @@ class Fence:
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
 
-    def _doubt_if_memory_lost(self, js: JetStream) -> None:
+    def _ask_and_doubt_if_lost(self, js: JetStream) -> None:
         """Doubt what only the stream's memory tells, if that may be lost by now."""
         if self._remembered is not None:
             mark, doubt = self._remembered
@@ -399,7 +399,7 @@ class Fence:
                 self._remembered = None
                 doubt()
 
-    def _note_and_tell_new_process(self, js: JetStream) -> bool:
+    def _note_if_new_process(self, js: JetStream) -> bool:
         """Tell whether, over another connection, another process of a server holds the ids: it may not have them."""
         if js.connection is self._connection:
             return False
@@ -407,11 +407,11 @@ class Fence:
         self._connection = js.connection
         return self._process != before or not self._process
 
-    def _read_newer_and_report_lost(self, js: JetStream, may_have_forgotten: bool) -> None:
+    def _read_newer_and_raise_or_warn(self, js: JetStream, may_have_forgotten: bool) -> None:
         """Read what earlier attempts have stored meanwhile."""
         for each in self.earlier:
             # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
-            if removed := each.add_newer_and_describe_lost(js):
+            if removed := each.read_newer_and_describe_lost(js):
                 raise_or_warn_unknown(may_have_forgotten and self._options.fail_on_data_loss, self._task, removed)
 
 

@@ -24,14 +24,14 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
-from spark_nats.kinds.streams.write.checks import check_targets_disjoint, target_streams
+from spark_nats.kinds.streams.write.checks import ask_target_streams, check_targets_disjoint
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, invalid_row_error
 from spark_nats.kinds.streams.write.message_ids import id_prefix_of_task
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.routing import Router
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_of
-from spark_nats.kinds.task import leased_jetstream, move_to_leader
+from spark_nats.kinds.task import leased_jetstream, try_move_to_leader
 from spark_nats.logs import Reporter
 from spark_nats.protocol.bytecolumns import Positions, integers
 from spark_nats.protocol.control import is_older
@@ -60,15 +60,15 @@ def write_partition(
         targets = [_Target(each, named, sink) for each, named in _ask_targets_and_tasks(options, task)]
         for target in targets:
             target.begin(leases)
-        if begun := [each for each in targets if each.began is not None]:
-            min(begun, key=lambda each: each.began or 0).find_rows_set_aside(targets)
+        if begun := [each for each in targets if each.earlier_began is not None]:
+            min(begun, key=lambda each: each.earlier_began or 0).read_rows_set_aside(targets)
         if options.is_core:
             batches = _warn_at_first_rows(options, task.query, batches)
         if options.has_several_targets:
             _route_rows(targets, options, batches)
         else:
             for batch in batches:
-                targets[0].send(targets[0].check(batch))
+                targets[0].send(targets[0].rows_to_send(batch))
         counts = [target.finish() for target in targets]
         return sum_of([target.check_stored_and_add_up(each) for target, each in zip(targets, counts, strict=True)])
 
@@ -80,8 +80,8 @@ def _ask_targets_and_tasks(options: WriteOptions, task: WriteTask) -> list[tuple
     names = options.streams
     if options.pattern is not None:
         with leased_jetstream(options, f"writing to {options.target}") as lease:
-            names = lease.ask_with_retries(target_streams, options)
-    return [(options.to_stream(name), replace(task, stream=name)) for name in names]
+            names = lease.ask_with_retries(ask_target_streams, options)
+    return [(options.for_stream(name), replace(task, stream=name)) for name in names]
 
 
 def _route_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
@@ -94,13 +94,13 @@ def _route_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iter
     check_targets_disjoint(streams)
     router, written = Router(streams, options.subject), 0
     for batch in batches:
-        places = router.places(batch)
+        places = router.stream_numbers(batch)
         try:
             if len(unheard := np.flatnonzero(places < 0)):
-                targets[0].refuse(batch, unheard, router.rule, written)
+                targets[0].refuse_or_set_aside(batch, unheard, router.broken_rule, written)
             of_each = [np.flatnonzero(places == number) for number in range(len(targets))]
             checked = [
-                target.check(batch.take(integers(picked)), written, picked)
+                target.rows_to_send(batch.take(integers(picked)), written, picked)
                 for target, picked in zip(targets, of_each, strict=True)
             ]
         except InvalidRowError:
@@ -127,7 +127,7 @@ class _Target:
         self._is_open = False
 
     @property
-    def began(self) -> int | None:
+    def earlier_began(self) -> int | None:
         """When an earlier attempt began, in nanoseconds since 1970 by the server's clock; None where there was none."""
         mark = self._deduplication.mark
         return None if mark is None else mark.time
@@ -142,30 +142,30 @@ class _Target:
             self.stream = self._deduplication.check_target_and_begin(lease)
         self._writer.begin(lease, self._task, self._deduplication)
 
-    def find_rows_set_aside(self, targets: Sequence[_Target]) -> None:
+    def read_rows_set_aside(self, targets: Sequence[_Target]) -> None:
         """Find the bad rows that earlier attempts have stored, for all targets of the task."""
-        self._writer.find_rows_set_aside([each._writer for each in targets])
+        self._writer.read_rows_set_aside([each._writer for each in targets])
 
-    def check(
+    def rows_to_send(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
     ) -> CheckedRows | None:
-        """Check rows, as :meth:`RowWriter.check` does."""
+        """Check rows, as :meth:`RowWriter.rows_to_send` does."""
         if not self._is_open:
             if not batch.num_rows:
                 return None  # the first rows tell whether to go to the stream's leader
             self._open(batch)
-        return self._writer.check(batch, before, picked)
+        return self._writer.rows_to_send(batch, before, picked)
 
     def send(self, rows: CheckedRows | None) -> None:
         """Send rows that were checked."""
         if rows is not None:
             self._writer.send(rows)
 
-    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
-        """Refuse rows of a batch whose subjects break a rule, as in :meth:`check`."""
+    def refuse_or_set_aside(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+        """Refuse rows of a batch whose subjects break a rule, as in :meth:`rows_to_send`."""
         if not self._is_open:
             self._open(batch)
-        self._writer.refuse(batch, rows, rule, before)
+        self._writer.refuse_or_set_aside(batch, rows, rule, before)
 
     def wait_for_sent_rows(self) -> None:
         """Wait until the rows that were sent are safe."""
@@ -177,7 +177,7 @@ class _Target:
         stream, lease, options, sink = self.stream, self._lease, self._options, self._sink
         self._is_open = True
         if stream is not None and first is not None:
-            move_to_leader(lease, stream, first.num_rows, first.nbytes)
+            try_move_to_leader(lease, stream, first.num_rows, first.nbytes)
         names_stream = stream is not None and can_rows_name_stream(stream)
         unknown = () if stream is None else headers_unknown_to(stream)
         most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids
@@ -199,7 +199,7 @@ class _Target:
         task, deduplication = self._task, self._deduplication
         count, duplicates = counts.rows, counts.duplicates
         if (already_stored := deduplication.already_stored) is not None:
-            if already_stored.unexpected + self._writer.unexpected:
+            if already_stored.unexpected_earlier_rows + self._writer.unexpected_earlier_rows:
                 whose = f"that this partition stored before, and that are not among its {count} rows now,"
                 raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, which=whose))
             if already_stored.rows:
@@ -249,7 +249,7 @@ class RowWriter:
     aside: Aside | None = None
 
     @property
-    def unexpected(self) -> int:
+    def unexpected_earlier_rows(self) -> int:
         """Number of rows that an earlier attempt has set aside and that are not among those of the task so far."""
         return 0
 
@@ -267,7 +267,7 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
-    def find_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def read_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the rows that an earlier attempt at it has set aside."""
 
     def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
@@ -282,7 +282,7 @@ class RowWriter:
             self._publisher = publisher = self._stream_publisher(stream)
             self._ask_with_retries = publisher.ask_with_retries
 
-    def check(
+    def rows_to_send(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
     ) -> CheckedRows | None:
         """Return the rows that are to be sent: those that an earlier attempt has not stored; None if all wait.
@@ -319,7 +319,7 @@ class RowWriter:
             for part in rows.split_into_independent_parts():
                 self._publisher.publish(*part[:5], conditional=part.conditional is not None)
 
-    def refuse(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
+    def refuse_or_set_aside(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
         """Refuse rows of a batch whose subjects break a rule; the task had ``before`` rows before the batch.
 
         Raises:

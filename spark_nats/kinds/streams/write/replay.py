@@ -28,9 +28,9 @@ from spark_nats.jetstream.judgement import SKEW, Judgement, is_empty_and_unchang
 from spark_nats.jetstream.keyvalue import Entry
 from spark_nats.jetstream.messages import Answers, Questions, ask_message_from, run_decision
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import ask_if_intact, judge_as_reader, read_ids, reason_not_readable
+from spark_nats.jetstream.reading.stored import ask_and_judge_as_reader, ask_if_intact, read_ids, reason_not_readable
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.jetstream.views import CONFIRMATION, Trust, ask_again_if_doubted, ask_stream_info, find_first_new
+from spark_nats.jetstream.views import CONFIRMATION, Trust, ask_again_if_doubted, ask_first_new, ask_stream_info
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions, notes
 from spark_nats.kinds.streams.write.checks import create_or_check_target
@@ -112,14 +112,14 @@ class ExactlyOnce(Deduplication):
             # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
             def note(js: JetStream) -> tuple[StartMark | None, bool]:
                 now, held = next(at_first, (None, None))
-                return self._note_start_and_decide(js, fence, now or ask_stream_info(js, stream.name), held)
+                return self._note_start_and_ask_earlier(js, fence, now or ask_stream_info(js, stream.name), held)
 
             mark, self.unsure = lease.ask_with_retries(note)
         if mark is not None:
-            (self.mark, self.already_stored), self.unsure = self._find_stored(lease, stream, mark), True
+            (self.mark, self.already_stored), self.unsure = self._read_stored(lease, stream, mark), True
         return stream
 
-    def _find_stored(
+    def _read_stored(
         self, lease: JetStreamLease, stream: StreamInfo, mark: StartMark
     ) -> tuple[StartMark, AlreadyStored | None]:
         """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
@@ -138,30 +138,30 @@ class ExactlyOnce(Deduplication):
             return mark, None
         name, created = stream.name, mark.end.created
         is_other = created != stream.created
-        if is_other and lease.ask_with_retries(judge_as_reader, mark.end, stream) is Judgement.RECREATED:
+        if is_other and lease.ask_with_retries(ask_and_judge_as_reader, mark.end, stream) is Judgement.RECREATED:
             logger.warning(conditions.TARGET_CHANGED(task=task.name, old=name, created=created, stream=name).with_code)
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
             knows_ids = noted.knows_ids_if_present(memory, age)
-            stream, mark = lease.ask_with_retries(self._find_start_and_note_anew, stream, mark, knows_ids)
+            stream, mark = lease.ask_with_retries(self._ask_start_and_note_anew, stream, mark, knows_ids)
         since = stream.last_sequence if is_empty_and_unchanged(mark.end, stream) else mark.end.last
         found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
-        in_order = stream.keeps_last_values and not task.own_ids and stream.keeps_subjects(options.api_prefix)
+        in_order = stream.keeps_last_values and not task.own_ids and stream.stores_as_published(options.api_prefix)
         report = partial(notes.raise_or_warn_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
             # It may have forgotten ids while it was read.
             now, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
             if not noted.knows_all(memory, notes.seconds_since_or_negative(mark, now.time)):
-                already_stored.report_forgotten_ids_or_defer()
+                already_stored.raise_or_warn_forgotten_or_defer()
             elif fence is not None:
-                fence.note_reliance_on_memory(mark, already_stored.report_forgotten_ids_or_defer)
+                fence.note_reliance_on_memory(mark, already_stored.raise_or_warn_forgotten_or_defer)
         if fence is not None:
             fence.earlier.append(already_stored)
         return mark, already_stored
 
-    def _note_start_and_decide(
+    def _note_start_and_ask_earlier(
         self, js: JetStream, fence: Fence, stream: StreamInfo, held: Entry | NatsError | None
     ) -> tuple[StartMark | None, bool]:
         """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
@@ -190,12 +190,12 @@ class ExactlyOnce(Deduplication):
             elif found.mark is None and known.note is not None and _is_about(known.note, stream):
                 _confirm_and_warn_end_lost(js, task, str(known.note.batch), known.note.mark, stream)
             # The note is written even where it says the same, so that an earlier attempt notices this one.
-            mark = found.mark or notes.mark_end(js, stream)
+            mark = found.mark or notes.end_mark(js, stream)
             if known.note is not None:
                 passed = max(known.note.batch, known.note.mark.passed)
                 mark = replace(mark, passed=passed if passed > int(task.batch or 0) else 0)
             if fence.try_to_write_note(js, mark, entry.revision, deadline):
-                _noted[_noted_key(options, task)] = int(task.batch or 0)
+                _noted[_note_identity(options, task)] = int(task.batch or 0)
                 if len(_noted) > _MAX_REMEMBERED:
                     del _noted[next(iter(_noted))]
                 return found.mark, found.mark is not None or not known.earlier_in_run
@@ -210,7 +210,7 @@ class ExactlyOnce(Deduplication):
                 tail = StreamTail(tail.since, rows, aside=aside.name)
         return dict.fromkeys(questions, tail)
 
-    def _find_start_and_note_anew(
+    def _ask_start_and_note_anew(
         self, js: JetStream, stream: StreamInfo, mark: StartMark, known: bool
     ) -> tuple[StreamInfo, StartMark]:
         """Return the stream's state, and from where to read the stream back.
@@ -225,7 +225,7 @@ class ExactlyOnce(Deduplication):
         # A note of an older version lacks the time of the last message; the time of the note replaces it.
         before = mark.time - (SKEW if js.may_be_clustered else 0)
         end = mark.end if mark.end.time is not None else mark.end._replace(time=before)
-        since = max(0, min(find_first_new(js, end, stream), end.last) - 1)
+        since = max(0, min(ask_first_new(js, end, stream), end.last) - 1)
         if since < end.last:  # of a stream that was empty then, and was restored or made again since, nothing is lost
             lost = conditions.TARGET_LOST_MESSAGES(
                 stream=stream.name,
@@ -290,11 +290,11 @@ def _read_known_notes(
         zero = notes.read_note(js, options, replace(task, partition=0).note_key)[1]
     earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
     newest = max(filter(None, (note, zero)), key=lambda each: each.batch, default=None)
-    in_process = _noted.get(_noted_key(options, task), -1)
+    in_process = _noted.get(_note_identity(options, task), -1)
     return entry, Inputs(note, -1 if zero is None else zero.batch, in_process, earlier, newest=newest)
 
 
-def _noted_key(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
+def _note_identity(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     """Return where a task notes that it begins, and in which run of its query."""
     return options.connection, options.state_bucket, task.note_key, task.run
 

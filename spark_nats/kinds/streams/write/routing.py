@@ -26,7 +26,7 @@ class Router:
         self._names = ", ".join(repr(stream.name) for stream in streams)
         self._subject = subject
 
-    def places(self, batch: pa.RecordBatch) -> bytecolumns.Positions:
+    def stream_numbers(self, batch: pa.RecordBatch) -> bytecolumns.Positions:
         """Return for each row the number of its stream, -1 where none listens.
 
         A row without a subject has the number 0: the rules for a single row refuse it.
@@ -42,7 +42,7 @@ class Router:
         places[bytecolumns.flags_of(subjects.is_null())] = 0
         return places
 
-    def rule(self, batch: pa.RecordBatch, row: int) -> str:
+    def broken_rule(self, batch: pa.RecordBatch, row: int) -> str:
         """Return the rule that a row breaks whose subject no stream listens on."""
         subject = self._subject or batch.column("subject")[row].as_py()
         return f"is {printable(subject)!r}, on which none of the streams {self._names} listens"

@@ -77,7 +77,7 @@ def sum_of(parts: Sequence[Written]) -> Written:
     return Written(sum((part.counts for part in parts), Counts()), unsure, parts[0].run, by_stream)
 
 
-def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
+def sum_counts(messages: Iterable[WriterCommitMessage | None]) -> Counts:
     """Return the sum of what tasks have done, from their commit messages."""
     return sum((message.counts for message in messages if isinstance(message, Written)), Counts())
 

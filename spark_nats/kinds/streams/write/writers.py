@@ -25,7 +25,7 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
 from spark_nats.kinds.streams.write.metrics_channel import push_counts_if_requested
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink, check_schema, may_have_ids, sink_of
-from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask, Written, total
+from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask, Written, sum_counts
 from spark_nats.options.hints import errors_for_spark
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
@@ -114,7 +114,7 @@ class _Writer:
 
     def _check_all_ran_and_log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, after checking that each of them has run."""
-        counts, target = total(messages), self._sink.target(self._options)
+        counts, target = sum_counts(messages), self._sink.target(self._options)
         # A task without rows reports that too. So one that reports nothing has not run, as with a continuous trigger.
         if count := sum(not isinstance(message, Written) for message in messages):
             raise PublishError(NOT_RUN(what=what, count=count, tasks=len(messages), target=target))

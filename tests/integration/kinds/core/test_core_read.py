@@ -246,7 +246,7 @@ def test_a_connection_without_echo_is_not_sent_what_it_published(nats_server: Se
         with connect(options_for(nats_server.url, echo=echo)) as connection:
             subscription = connection.subscribe(unique)
             connection.send(b"PUB %b 1\r\nx\r\n" % unique.encode())
-            assert len(connection.unsubscribe_and_take(subscription)) == copies
+            assert len(connection.unsubscribe_and_drain(subscription)) == copies
 
 
 def test_the_option_echo_reaches_the_server() -> None:

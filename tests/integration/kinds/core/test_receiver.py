@@ -30,7 +30,7 @@ def refusal(receiver: Receiver) -> str:
 
     def found() -> str:
         try:
-            receiver.check()
+            receiver.raise_if_ended()
         except PermissionsError as error:
             return str(error)
         return ""

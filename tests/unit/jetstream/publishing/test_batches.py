@@ -66,7 +66,7 @@ def publishing(
 def publish(publisher: BatchPublisher, rows: int, subject: str = "S.x") -> None:
     ids = [f"id-{i}" for i in range(rows)]
     headers = byte_strings([encode_block({MSG_ID: each}) for each in ids])
-    publisher.publish(pa.array([subject] * rows), byte_strings([b""] * rows), headers, pa.array(ids))
+    publisher.publish_and_wait(pa.array([subject] * rows), byte_strings([b""] * rows), headers, pa.array(ids))
 
 
 def test_a_question_about_message_ids_that_is_not_answered_leaves_no_doubt() -> None:
@@ -137,7 +137,7 @@ def test_a_commit_that_is_refused_for_lack_of_the_first_message_leaves_a_doubt()
         pytest.raises(PublishError) as raised,
         publishing(lambda header: INCOMPLETE if b"Commit" in header else b"") as publisher,
     ):
-        publisher.publish(pa.array(["S.x"] * 2), byte_strings([b""] * 2), None, pa.nulls(2, pa.string()))
+        publisher.publish_and_wait(pa.array(["S.x"] * 2), byte_strings([b""] * 2), None, pa.nulls(2, pa.string()))
     assert "atomic publish batch is incomplete (400, 10176); this task's 2 rows were sent" in str(raised.value)
     assert "(all of them may be stored, or none)" in str(raised.value)
 

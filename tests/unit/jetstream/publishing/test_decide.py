@@ -39,7 +39,8 @@ def refused(*verdicts: Verdict) -> tuple[RefusedMessage, ...]:
 
 def outcome(state: FlightState = FlightState.IN_ORDER, **changes: Any) -> PublishState:
     return PublishState(
-        state, **{"in_flight": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
+        state,
+        **{"in_flight": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_resend_unknown": True} | changes,
     )
 
 
@@ -73,13 +74,16 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
         outcome(FlightState.OUT_OF_ORDER, in_flight=5, silent=LOST_OUT_OF_ORDER, asked=True),
         Resend(ResendReason.UNKNOWN),
     ),
-    "rows without ids are waited for": (outcome(in_flight=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
+    "rows without ids are waited for": (
+        outcome(in_flight=5, silent=20.0, waited=20.0, can_resend_unknown=False),
+        Wait(10.0),
+    ),
     "rows without ids get no answer": (
-        outcome(in_flight=5, silent=30.0, waited=30.0, can_repeat=False),
+        outcome(in_flight=5, silent=30.0, waited=30.0, can_resend_unknown=False),
         Ask.SUBJECTS,
     ),
     "rows without ids get no answer from a stream that listens": (
-        outcome(in_flight=5, silent=30.0, waited=30.0, can_repeat=False, asked=True),
+        outcome(in_flight=5, silent=30.0, waited=30.0, can_resend_unknown=False, asked=True),
         Fail(Failure.SILENT),
     ),
     "rows with ids get none either": (outcome(in_flight=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
@@ -92,7 +96,7 @@ CASES: dict[str, tuple[PublishState, Decision]] = {
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
     "for good, and others are open": (after(NO, in_flight=3, waited=99.0), Wait(LOST_OUT_OF_ORDER)),
     "for good, and others get no answer": (
-        after(NO, in_flight=3, silent=1.0, can_repeat=False),
+        after(NO, in_flight=3, silent=1.0, can_resend_unknown=False),
         Fail(Failure.REFUSED, refused(NO)),
     ),
     "somebody else answers": (after(MANY, in_flight=3, strangers=True), Ask.SUBJECTS),
@@ -192,6 +196,6 @@ def test_what_is_done_next(case: str) -> None:
 def test_a_wait_ends() -> None:
     """Whatever is known, it is decided otherwise once nothing has come for long enough."""
     for state in FlightState:
-        for can_repeat in (True, False):
-            late = outcome(state, in_flight=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
+        for can_resend_unknown in (True, False):
+            late = outcome(state, in_flight=1, silent=99.0, waited=99.0, can_resend_unknown=can_resend_unknown)
             assert not isinstance(decide_step(late), Wait)

@@ -97,9 +97,9 @@ def test_an_answer_to_nothing_that_was_sent_is_an_error(subject: str) -> None:
 def test_rows_without_ids_can_be_repeated_only_while_it_is_known_of_all_what_became_of_them() -> None:
     flight = flight_of()
     subjects = flight.note_sent(rows(3, with_ids=False), 1.0).to_pylist()
-    assert not flight.can_repeat
+    assert not flight.can_resend_unknown
     flight.note_answers(answers(subjects, [False, True, False]), 2.0)
-    assert flight.can_repeat
+    assert flight.can_resend_unknown
     (left,) = flight.unstored_rows()
     assert (left.numbers.tolist(), left.again) == ([1], False)
 

@@ -300,9 +300,9 @@ def test_a_row_that_somebody_else_may_have_replaced_is_in_doubt_and_not_sent_aga
 
 def test_what_a_stream_had_before_it_stored_anything_is_in_order() -> None:
     behind = Overtaken(is_replay=False)
-    assert not behind.counts(np.array([True, True]), is_mixed=False)
-    assert not behind.counts(np.array([False]), is_mixed=False)
-    assert behind.counts(np.array([True]), is_mixed=False)
+    assert not behind.must_note(np.array([True, True]), is_mixed=False)
+    assert not behind.must_note(np.array([False]), is_mixed=False)
+    assert behind.must_note(np.array([True]), is_mixed=False)
 
 
 def test_a_cluster_says_what_it_had_before_it_says_what_it_has_stored_earlier() -> None:
@@ -310,7 +310,7 @@ def test_a_cluster_says_what_it_had_before_it_says_what_it_has_stored_earlier() 
     texts = pa.array(["S.a", "S.b"])
     for number, had, sequence in ((2, True, 1), (0, False, 3)):
         answers = np.array([had, had])
-        assert behind.counts(answers, is_mixed=True)
+        assert behind.must_note(answers, is_mixed=True)
         rows = Rows(np.arange(number, number + 2), texts, texts, None, texts)
         behind.note(rows, answers, np.array([sequence, sequence + 1]))
     taken = behind.take_and_clear()

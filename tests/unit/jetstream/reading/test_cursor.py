@@ -61,11 +61,11 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
         """What is done when a source has no more."""
         nonlocal cursor
         deliver(len(held))
-        if not cursor.at_end and not [s for s in stored if cursor.received <= s < end]:
+        if not cursor.all_received and not [s for s in stored if cursor.received <= s < end]:
             cursor = cursor.skip(end)
 
     for step, n in [*steps, ("arrive", 99), ("finish", 0)]:
-        if step == "arrive" and not cursor.at_end:
+        if step == "arrive" and not cursor.all_received:
             coming = sorted(s for s in stored if s >= cursor.received)[:n]
             if coming:
                 cursor, rows = arrive(cursor, coming)
@@ -73,7 +73,7 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
         elif step == "hand on":
             deliver(n)
         elif step == "restart":
-            cursor = cursor.restart()
+            cursor = cursor.back_to_delivered()
             held.clear()
         elif step == "judge":
             judged.update(named(cursor.gaps))
@@ -89,10 +89,10 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
         assert handed == sorted(set(handed))
         known = judged | set(named(cursor.gaps)) | set(handed)
         assert set(range(START, cursor.delivered)) <= known, "what is behind it was handed on, or is to be judged"
-        assert not (cursor.complete and len(cursor.gaps))
+        assert not (cursor.all_delivered_and_judged and len(cursor.gaps))
     assert cursor.delivered == end
-    assert cursor.complete == (not len(cursor.gaps))
-    assert cursor.without_gaps().complete
+    assert cursor.all_delivered_and_judged == (not len(cursor.gaps))
+    assert cursor.without_gaps().all_delivered_and_judged
     assert all(START <= s < end for s in handed)
 
 
@@ -106,7 +106,7 @@ def test_what_was_not_handed_on_arrives_again_after_a_restart(chunks: list[list[
         cursor, _ = arrive(cursor, sequences)
         after.append(cursor)
     there = after[min(handed, len(chunks))]
-    again = cursor.deliver(there.received).restart()
+    again = cursor.deliver(there.received).back_to_delivered()
     assert (again.delivered, again.received, again.end) == (there.received, there.received, 200)
     assert named(again.gaps) == named(there.gaps)
     assert again.first == there.first
@@ -123,10 +123,10 @@ def test_only_what_is_in_the_range_counts() -> None:
 
 def test_a_range_without_messages_is_complete_when_it_was_judged_why() -> None:
     cursor = Cursor.of(5, 10).skip(10)
-    assert cursor.at_end
-    assert not cursor.complete
-    assert cursor.without_gaps().complete
-    assert Cursor.of(5, 5).complete
+    assert cursor.all_received
+    assert not cursor.all_delivered_and_judged
+    assert cursor.without_gaps().all_delivered_and_judged
+    assert Cursor.of(5, 5).all_delivered_and_judged
 
 
 def test_what_waits_keeps_its_place_when_what_lies_behind_it_is_skipped() -> None:
@@ -134,13 +134,13 @@ def test_what_waits_keeps_its_place_when_what_lies_behind_it_is_skipped() -> Non
     assert cursor.skip(8).delivered == 1
     assert cursor.deliver(3).skip(8).delivered == 8
     assert cursor.receive_until(8).delivered == 1
-    assert cursor.deliver(3).receive_until(8).restart().received == 3
+    assert cursor.deliver(3).receive_until(8).back_to_delivered().received == 3
 
 
 def test_a_range_is_not_cut_off_before_what_has_arrived() -> None:
     cursor, _ = arrive(Cursor.of(1, 10), [1, 2, 3])
     assert [cursor.cut(end).end for end in (2, 4, 7, 12)] == [4, 4, 7, 10]
-    assert cursor.with_none_left().complete
+    assert cursor.with_none_left().all_delivered_and_judged
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), max_size=12))

@@ -82,7 +82,7 @@ class Rules:
         self.sources.append(Source(self, cursor.received))
         return self.sources[-1], cursor
 
-    def interpret_arrived(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         if arrived.chunk is None:
             return Step(cursor, Move.RECEIVE)
         rows = cast(Sequences, arrived.chunk.delivered.messages)
@@ -90,19 +90,19 @@ class Rules:
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
         return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
-    def take_still_wanted(self, delivered: Delivered) -> Delivered:
+    def drop_unwanted(self, delivered: Delivered) -> Delivered:
         return delivered
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
-        if not cursor.at_end:
+        if not cursor.all_received:
             cursor = cursor.skip(min((s for s in self.stored if s >= cursor.received), default=END))
-        return Step(cursor.without_gaps(), Move.FINISH if cursor.at_end else Move.RECEIVE)
+        return Step(cursor.without_gaps(), Move.FINISH if cursor.all_received else Move.RECEIVE)
 
 
 def read_on(rules: Rules, reading: Reading, stops: Iterator[int]) -> list[int]:
     """Read over one connection after another, and stop and go on where it is said."""
     found: list[int] = []
-    while not reading.cursor.complete:
+    while not reading.cursor.all_delivered_and_judged:
         read = reading.read(cast(JetStream, SimpleNamespace(connection=connection())), rules)
         most = next(stops, 10**6)
         try:

@@ -38,11 +38,11 @@ def test_an_end_that_was_counted_already_ends_no_other_request():
     requests.note_sent(10, 100)
     requests.note_sent(10, 100)
     requests.subtract_delivered(np.array([60, 60]))  # the first one has no room for the second message
-    requests.note_end()  # which the server now says of it
+    requests.note_request_ended()  # which the server now says of it
     assert len(requests) == 1
-    requests.note_end()  # and this of the second, whose time is over
+    requests.note_request_ended()  # and this of the second, whose time is over
     assert len(requests) == 0
-    requests.note_end()
+    requests.note_request_ended()
     assert len(requests) == 0
 
 
@@ -52,7 +52,7 @@ def test_a_request_of_which_every_byte_was_used_ends_without_a_word():
     requests.note_sent(10, 100)
     requests.subtract_delivered(np.array([50, 50]))
     assert len(requests) == 1
-    requests.note_end()
+    requests.note_request_ended()
     assert len(requests) == 0
 
 
@@ -62,7 +62,7 @@ def test_a_request_without_a_limit_of_bytes_ends_without_a_word():
     requests.note_sent(5, None)
     requests.subtract_delivered(np.array([50, 50, 50]))
     assert (len(requests), requests.messages) == (1, 4)
-    requests.note_end()  # of the second one, whose time is over
+    requests.note_request_ended()  # of the second one, whose time is over
     assert len(requests) == 0
 
 

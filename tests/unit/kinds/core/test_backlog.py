@@ -166,13 +166,13 @@ def test_a_spool_gives_back_what_it_was_given(tmp_path_factory: pytest.TempPathF
     for spool in (Spool(str(location / "a b")), Spool(location.as_uri() + "/c")):
         spool.write("e", 7, parts)
         spool.write("e", 9, parts[:1])
-        assert spool.find_micro_batch("e", 7) == parts
-        assert spool.find_micro_batch("e", 8) is None
-        assert spool.find_micro_batch("other", 7) is None
+        assert spool.read_micro_batch("e", 7) == parts
+        assert spool.read_micro_batch("e", 8) is None
+        assert spool.read_micro_batch("other", 7) is None
         spool.remove("e", 7)
-        assert spool.find_micro_batch("e", 7) is None
-        assert spool.find_micro_batch("e", 9) == parts[:1]
+        assert spool.read_micro_batch("e", 7) is None
+        assert spool.read_micro_batch("e", 9) == parts[:1]
         spool.remove("e")
         spool.remove("e")
         spool.remove("other", 5)
-        assert spool.find_micro_batch("e", 9) is None
+        assert spool.read_micro_batch("e", 9) is None

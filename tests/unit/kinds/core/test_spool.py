@@ -22,13 +22,13 @@ def kept(tmp_path: Path) -> tuple[Spool, Path]:
     spool = Spool(str(tmp_path))
     spool.write(EPOCH, 3, PIECES)
     (file,) = tmp_path.glob("*/*")
-    assert spool.find_micro_batch(EPOCH, 3) == PIECES
+    assert spool.read_micro_batch(EPOCH, 3) == PIECES
     return spool, file
 
 
 def said(spool: Spool) -> str:
     with pytest.raises(SpoolDamageError) as raised:
-        spool.find_micro_batch(EPOCH, 3)
+        spool.read_micro_batch(EPOCH, 3)
     return str(raised.value)
 
 
@@ -41,7 +41,7 @@ def test_a_file_that_was_cut_off_anywhere_is_damaged(kept: tuple[Spool, Path]) -
         message = said(spool)
         assert f"the file '{file}' of the spool {'was cut off' if length else 'is empty'}" in message
     file.write_bytes(whole)
-    assert spool.find_micro_batch(EPOCH, 3) == PIECES
+    assert spool.read_micro_batch(EPOCH, 3) == PIECES
 
 
 @pytest.mark.parametrize("change", [0x01, 0x20, 0x80, 0xFF])
@@ -92,12 +92,12 @@ def test_what_is_read_is_what_was_written_or_an_error(
     spool.write(EPOCH, 3, pieces)
     (file,) = folder.glob("*/*")
     whole = file.read_bytes()
-    assert spool.find_micro_batch(EPOCH, 3) == pieces
+    assert spool.read_micro_batch(EPOCH, 3) == pieces
     start, end = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
     damaged = whole[:start] + data.draw(st.binary(max_size=8)) + whole[end:]
     file.write_bytes(damaged)
     if damaged == whole:
-        assert spool.find_micro_batch(EPOCH, 3) == pieces
+        assert spool.read_micro_batch(EPOCH, 3) == pieces
     else:
         said(spool)
 
@@ -106,6 +106,6 @@ def test_a_micro_batch_of_many_pieces_comes_back_in_its_order(tmp_path: Path) ->
     pieces = [Piece(b"%d" % i * 1000, i, -i) for i in range(1, 100)]
     spool = Spool(str(tmp_path))
     spool.write(EPOCH, 3, pieces)
-    assert spool.find_micro_batch(EPOCH, 3) == pieces
+    assert spool.read_micro_batch(EPOCH, 3) == pieces
     spool.write(EPOCH, 3, pieces[:1])  # it is written again when Spark asks again
-    assert spool.find_micro_batch(EPOCH, 3) == pieces[:1]
+    assert spool.read_micro_batch(EPOCH, 3) == pieces[:1]

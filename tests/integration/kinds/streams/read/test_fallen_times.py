@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructType
 
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.times import find_end_at, find_first_at
+from spark_nats.jetstream.times import ask_end_at, ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from tests.connections import options_for
 from tests.integration.support import Query, read, read_sequences, sequences_of, stream_reader
@@ -133,8 +133,8 @@ def test_the_first_and_the_last_of_each_time_are_found_wherever_the_clock_was_se
         for _, time in there[::4]:
             first = min(sequence for sequence, each in there if each >= time)
             last = max((sequence for sequence, each in there if each < time), default=0)
-            assert find_first_at(js, info, time).sequence == first
-            end = find_end_at(js, info, time).sequence
+            assert ask_first_at(js, info, time).sequence == first
+            end = ask_end_at(js, info, time).sequence
             assert max((sequence for sequence, _ in there if sequence < end), default=0) == last
 
 

@@ -29,10 +29,10 @@ class Query:
         return Look(self._js, self._options, self._memory)
 
     def starting(self):
-        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_find_start(self._look()).items()}
+        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_ask_start(self._look()).items()}
 
     def now(self):
-        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_find_ends(self._look()).items()}
+        return {name: entry_beginning_at(place) for name, place in bounds.prepare_and_ask_ends(self._look()).items()}
 
     def latest(self, start, limit=None):
         return advance_and_release(self._look(), start, Limits(max_offsets=limit)).end

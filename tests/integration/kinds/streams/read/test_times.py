@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.messages import find_first_since
-from spark_nats.jetstream.times import find_first_at
+from spark_nats.jetstream.messages import ask_first_since
+from spark_nats.jetstream.times import ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.queries import parse_read_options
 from spark_nats.kinds.streams.options import ReadOptions
@@ -56,22 +56,22 @@ def test_the_first_message_at_a_time_is_found_among_deleted_ones(
     stream, times = holed
     assert len(set(times.values())) == 40 - len(HOLES)
     for sequence, time in times.items():
-        assert find_first_at(js, ask_stream_info(js, stream), time).sequence == sequence
+        assert ask_first_at(js, ask_stream_info(js, stream), time).sequence == sequence
         later = min((s for s in times if s > sequence), default=41)
-        assert find_first_at(js, ask_stream_info(js, stream), time + MICROSECOND).sequence == later
+        assert ask_first_at(js, ask_stream_info(js, stream), time + MICROSECOND).sequence == later
     for time in (datetime.min, datetime(1969, 12, 31), datetime(1677, 1, 1)):
-        assert find_first_at(js, ask_stream_info(js, stream), time.replace(tzinfo=UTC)).sequence == 3
+        assert ask_first_at(js, ask_stream_info(js, stream), time.replace(tzinfo=UTC)).sequence == 3
     for time in (datetime(2262, 4, 12), datetime(2999, 12, 31), datetime.max):
-        assert find_first_at(js, ask_stream_info(js, stream), time.replace(tzinfo=UTC)).sequence == 41
-    assert find_first_since(js, stream, 0, 20, 24) == 24  # where none is left
+        assert ask_first_at(js, ask_stream_info(js, stream), time.replace(tzinfo=UTC)).sequence == 41
+    assert ask_first_since(js, stream, 0, 20, 24) == 24  # where none is left
 
 
 def test_a_stream_without_messages_has_none_at_any_time(js: JetStream, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    assert find_first_at(js, ask_stream_info(js, unique), datetime(2000, 1, 1, tzinfo=UTC)).sequence == 1
+    assert ask_first_at(js, ask_stream_info(js, unique), datetime(2000, 1, 1, tzinfo=UTC)).sequence == 1
     nats_py.store_empty(unique, 5)
     nats_py.purge_stream(unique)
-    assert find_first_at(js, ask_stream_info(js, unique), datetime(2000, 1, 1, tzinfo=UTC)).sequence == 6
+    assert ask_first_at(js, ask_stream_info(js, unique), datetime(2000, 1, 1, tzinfo=UTC)).sequence == 6
 
 
 def test_what_is_stored_behind_a_known_state_is_not_looked_at(js: JetStream, nats_py: NatsPy, unique: str) -> None:
@@ -80,8 +80,8 @@ def test_what_is_stored_behind_a_known_state_is_not_looked_at(js: JetStream, nat
     info = ask_stream_info(js, unique)
     nats_py.store_empty(unique, 2)
     for time in (datetime.max, datetime.fromisoformat(info.created).replace(tzinfo=None) + timedelta(days=1)):
-        assert find_first_at(js, info, time.replace(tzinfo=UTC)).sequence == 6
-        assert find_first_at(js, ask_stream_info(js, unique), time.replace(tzinfo=UTC)).sequence == 8
+        assert ask_first_at(js, info, time.replace(tzinfo=UTC)).sequence == 6
+        assert ask_first_at(js, ask_stream_info(js, unique), time.replace(tzinfo=UTC)).sequence == 8
 
 
 def test_only_the_streams_leader_is_asked_for_times(
@@ -89,7 +89,7 @@ def test_only_the_streams_leader_is_asked_for_times(
 ) -> None:
     stream, times = holed
     with nats_py.collect("$JS.API.>") as asked:
-        assert find_first_at(js, ask_stream_info(js, stream), times[30]).sequence == 30
+        assert ask_first_at(js, ask_stream_info(js, stream), times[30]).sequence == 30
         subjects = [message.subject for message in asked.wait(2) if stream in message.subject]
     assert set(subjects) == {f"$JS.API.STREAM.INFO.{stream}", f"$JS.API.STREAM.MSG.GET.{stream}"}
     assert len(subjects) <= 1 + 6 + 27  # 40 sequences take six bits; then each before that one is looked at

@@ -12,7 +12,7 @@ import pytest
 from spark_nats.kinds.streams.write.columns import CheckedRows
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
-from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, total
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_counts
 from tests.connections import write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv
 from tests.integration.support import run_task, table
@@ -24,8 +24,8 @@ SETTINGS = {"deduplicate": "window", "reconnectWait": "20ms"}
 
 def test_counts_of_tasks_are_added_and_a_task_without_a_message_has_none() -> None:
     messages = [Written(Counts(3, 30, 1, 0, 2)), None, Written(Counts(4, 40, 0, 5, 0), "query")]
-    assert total(messages) == Counts(rows=7, bytes=70, duplicates=1, skipped=5, reconnects=2)
-    assert total([]) == Counts()
+    assert sum_counts(messages) == Counts(rows=7, bytes=70, duplicates=1, skipped=5, reconnects=2)
+    assert sum_counts([]) == Counts()
 
 
 def test_counts_come_from_executors_as_they_are() -> None:

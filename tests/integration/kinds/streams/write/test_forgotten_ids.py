@@ -18,7 +18,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
-from spark_nats.kinds.streams.write.notes import mark_end
+from spark_nats.kinds.streams.write.notes import end_mark
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
@@ -215,14 +215,14 @@ def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_
     options, task = write_options(server.url, stream="S"), WriteTask("query", "0", 0)
     with connect(options.connection) as connection:
         js = JetStream(connection)
-        began = mark_end(js, ask_stream_info(js, "S"))
+        began = end_mark(js, ask_stream_info(js, "S"))
         copy = client.back_up("S")
         client.delete_stream("S")
         client.restore("S", copy)
         client.store("S.a", ["1"])
         stream = ask_stream_info(js, "S")
         assert stream.created != began.end.created
-        since = replay.ExactlyOnce(options, task)._find_start_and_note_anew(js, stream, began, known=False)[1]
+        since = replay.ExactlyOnce(options, task)._ask_start_and_note_anew(js, stream, began, known=False)[1]
     assert since.end.next == 1
     assert "lost" not in caplog.text
 

@@ -240,7 +240,7 @@ def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
 
 @pytest.mark.parametrize(
     "step",
-    ["_note_start_and_decide", "read_ids"],
+    ["_note_start_and_ask_earlier", "read_ids"],
     ids=["before this one asks what has begun", "while this one reads back"],
 )
 def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
@@ -249,7 +249,7 @@ def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 20)
-    place = replay.ExactlyOnce if step == "_note_start_and_decide" else replay
+    place = replay.ExactlyOnce if step == "_note_start_and_ask_earlier" else replay
     usual = getattr(place, step)
 
     def late(*arguments: Any) -> Any:

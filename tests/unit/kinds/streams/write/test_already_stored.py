@@ -50,7 +50,7 @@ def read_back(messages: list[Message], kept: int, prefix: str = "t-") -> StoredI
 def replayed(found: StoredIds, rows: list[Message], size: int, report: list[str]) -> list[Message]:
     """The rows that a replay sends."""
     already = AlreadyStored(found, "t-", STREAM, False, keeps_last_values=True, report=report.append)
-    already.report_forgotten_ids_or_defer()
+    already.raise_or_warn_forgotten_or_defer()
     sent: list[Message] = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
@@ -102,7 +102,7 @@ def test_without_last_values_what_is_not_found_is_stored() -> None:
     already = AlreadyStored(read_back([("S.a", "t-1")], 1), "t-", STREAM, own_ids=False)
     ids = pa.array(["t-0", "t-1", "t-2"])
     assert ids.filter(booleans(already.note_and_find_missing(ids))).to_pylist() == ["t-0", "t-2"]
-    assert (already.rows, already.unexpected) == (1, 0)
+    assert (already.rows, already.unexpected_earlier_rows) == (1, 0)
 
 
 def test_what_is_found_when_the_stream_is_read_on_is_not_stored_either() -> None:

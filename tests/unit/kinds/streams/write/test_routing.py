@@ -38,7 +38,7 @@ def test_a_row_goes_to_the_stream_that_listens_on_its_subject_and_no_other(
         if find_overlap([*(one for other in streams for one in other.subjects), *each]) is None:
             streams.append(stream(f"S{len(streams)}", *each))
     batch = pa.RecordBatch.from_pydict({"subject": pa.array(subjects, pa.string())})
-    for subject, place in zip(subjects, Router(streams, None).places(batch).tolist(), strict=True):
+    for subject, place in zip(subjects, Router(streams, None).stream_numbers(batch).tolist(), strict=True):
         heard = [bool(subject) and any(covers(one, str(subject)) for one in each.subjects) for each in streams]
         listening = [number for number, hears in enumerate(heard) if hears]
         assert [place] == ([0] if subject is None else listening or [-1])
@@ -46,7 +46,7 @@ def test_a_row_goes_to_the_stream_that_listens_on_its_subject_and_no_other(
 
 def test_the_subject_of_the_options_is_that_of_all_rows() -> None:
     router = Router([stream("A", "a.>"), stream("B", "b.>")], "b.1")
-    assert router.places(pa.RecordBatch.from_pydict({"payload": ["x", "y"]})).tolist() == [1, 1]
+    assert router.stream_numbers(pa.RecordBatch.from_pydict({"payload": ["x", "y"]})).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

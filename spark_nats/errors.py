@@ -72,7 +72,7 @@ class NatsError(Exception):
         """Return a copy with the code before the sentence, as in Spark's errors; without a condition, itself."""
         return self.with_message(self.args[0].with_code)
 
-    def about(self, *topics: Topic) -> Self:
+    def with_topics(self, *topics: Topic) -> Self:
         """Return a copy with these topics instead of its own."""
         return self.with_message(self.args[0].with_text(str(self), topics=topics))
 

@@ -296,7 +296,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
         condition(failures="; ".join(_describe_failure(server, error) for server, error in failures)),
         failures=[error for _, error in failures],
         transient=None if refused else max(transient),
-    ).about(*(dict.fromkeys(topics) or [Topic.SERVERS]))
+    ).with_topics(*(dict.fromkeys(topics) or [Topic.SERVERS]))
 
 
 def ask_versions(connection: Connection, names: Collection[str]) -> dict[str, str]:

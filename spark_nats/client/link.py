@@ -106,7 +106,7 @@ class Link:
             self._note_announced()
         echo, encrypted = self.options.echo, self._transport.encrypted
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
-        mark = self._session.queue_login(self._credentials.add_to(hello, self.info))
+        mark = self._session.queue_login_and_ping(self._credentials.add_to(hello, self.info))
         if not self._wait_for_pong(mark, deadline):
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
         self._logged_in = True
@@ -124,7 +124,7 @@ class Link:
             if self._transport.encrypted:
                 raise
             failed = NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt))
-        raise failed.about(topic)
+        raise failed.with_topics(topic)
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
@@ -147,7 +147,7 @@ class Link:
             # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
             transient = Transient.ONCE_ESTABLISHED if topics else Transient.ALWAYS
             failed = NatsConnectionError(conditions.TLS_FAILED(reason=reason_of(error)), transient=transient)
-            raise failed.about(*topics) from None
+            raise failed.with_topics(*topics) from None
         except ValueError as error:
             raise NatsConnectionError(conditions.CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
         self._tls_decided = True

@@ -220,7 +220,7 @@ class ProxyLayer(Layer):
     def _refusal_error(self, reason: str, final: bool) -> NatsConnectionError:
         said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
         if final:
-            return NatsConnectionError(said).about(Topic.PROXY)
+            return NatsConnectionError(said).with_topics(Topic.PROXY)
         return NatsConnectionError(said, transient=Transient.ALWAYS)  # the proxy cannot reach the server now
 
     def add_received(self, data: bytes | None) -> None:

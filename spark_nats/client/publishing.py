@@ -149,7 +149,7 @@ class CorePublisher:
         for part in self._parts:
             if (row := connection.find_too_large_row(part.payloads, part.headers)) is not None:
                 said = ROW_TOO_LARGE(row=first + row, most=connection.info.max_payload)
-                raise self._with_row_counts(InvalidRowError(said).about(Topic.ROW)) from None
+                raise self._with_row_counts(InvalidRowError(said).with_topics(Topic.ROW)) from None
             first += len(part.subjects)
 
     def _with_row_counts(self, error: NatsError) -> NatsError:

@@ -177,7 +177,7 @@ class WebSocketLayer(Layer):
         if status in _LOGIN:
             return AuthorizationError(reason)
         if status in UPSTREAM_FAILED:  # a gateway cannot reach the server
-            return NatsConnectionError(reason, transient=Transient.ALWAYS).about()
+            return NatsConnectionError(reason, transient=Transient.ALWAYS).with_topics()
         return NatsConnectionError(reason)
 
     def add_received(self, data: bytes | None) -> None:

@@ -197,7 +197,7 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
             known = ask_stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
-            raise error.with_message(f"{error}; {_describe_known_names(missing, known)}").about() from None
+            raise error.with_message(f"{error}; {_describe_known_names(missing, known)}").with_topics() from None
         near = _nearest(missing, known, 0.8)
         raise error.with_message(f"{error}, but {near[0]!r} does") if near else error from None
 

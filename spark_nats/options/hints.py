@@ -66,5 +66,5 @@ def errors_for_spark() -> Iterator[None]:
     except NatsError as error:
         logger.debug("this error is handed to Spark", exc_info=error)
         hints = [HINTS[topic] for topic in error.topics]
-        named = error.with_message("; ".join([str(error), *hints])).with_code().about()
+        named = error.with_message("; ".join([str(error), *hints])).with_code().with_topics()
         raise named from named.with_message(str(named))

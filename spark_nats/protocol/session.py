@@ -78,7 +78,7 @@ class Session:
         elif view:
             self._due.append(view)
 
-    def queue_login(self, hello: control.ConnectOptions) -> int:
+    def queue_login_and_ping(self, hello: control.ConnectOptions) -> int:
         """Queue the answer to the server's greeting, and a PING; return its number. Its PONG accepts the login."""
         self.queue(hello.encode())
         return self.queue_ping()

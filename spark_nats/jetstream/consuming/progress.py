@@ -67,7 +67,7 @@ class ProgressConsumers:
             check_servers_move_consumers(js, info, "showing progress by a consumer")
             self._create_or_take_over(js, info)
         except UnsupportedStreamError as error:
-            raise error.about(Topic.PROGRESS) from None
+            raise error.with_topics(Topic.PROGRESS) from None
         except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer
             self._log_and_postpone(info.name, error)
 
@@ -112,7 +112,7 @@ class ProgressConsumers:
             if problem := reason_not_ours(found, READER, self._filters, " to show progress"):
                 what = f"the consumer {self._name!r} of stream {info.name!r}"
                 why = conditions.DURABLE_NOT_OURS(what=what, problem=problem)
-                raise ConsumerConflictError(why).about(Topic.PROGRESS)
+                raise ConsumerConflictError(why).with_topics(Topic.PROGRESS)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
             configure_durable(js, info.name, config, "update")
         self._stands[info.name] = info.created, 0

@@ -172,7 +172,7 @@ class BatchPublisher:
             self._doubtful = self._committing
         if batch.ids is None:
             failed = PublishError(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
-            raise self._with_row_status(failed).about(Topic.MESSAGE_IDS)
+            raise self._with_row_status(failed).with_topics(Topic.MESSAGE_IDS)
 
     def _pause_before_retry(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
@@ -269,7 +269,7 @@ class BatchPublisher:
         if self._doubtful is not None and batch.ids is None:
             failed = self._with_row_status(error)
             if error.may_pass(established=True):
-                failed = failed.about(*failed.topics, Topic.MESSAGE_IDS)
+                failed = failed.with_topics(*failed.topics, Topic.MESSAGE_IDS)
             raise failed from None
         if clock.monotonic() - began > patience:
             raise self._with_row_status(error) from None

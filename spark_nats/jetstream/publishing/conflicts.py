@@ -71,7 +71,7 @@ def resolve_any_conflict(
         else:
             ledger.acknowledged.duplicates += resolution.stored and not row.again
             ledger.skipped += resolution.header is None and not resolution.stored
-            flight.note_resend_or_drop(each.message, resolution.header)
+            flight.note_resend_or_done(each.message, resolution.header)
     return any(not each.reason for each in found)
 
 

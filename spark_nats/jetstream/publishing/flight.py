@@ -385,7 +385,7 @@ class Flight:
             else:
                 self._twice.append(numbers[i : i + 1])
 
-    def note_resend_or_drop(self, message: int, header: bytes | None) -> None:
+    def note_resend_or_done(self, message: int, header: bytes | None) -> None:
         """Note the header block with which a refused message's row is sent again; None when the row is not."""
         if header is None:
             del self.refused[message]

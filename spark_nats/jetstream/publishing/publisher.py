@@ -312,7 +312,7 @@ class Publisher:
                 self._set_aside_or_raise_too_large()
                 return
         if self._flight.unstored and error.may_pass(established=True):
-            error = error.about(*error.topics, Topic.MESSAGE_IDS)
+            error = error.with_topics(*error.topics, Topic.MESSAGE_IDS)
         raise error
 
     # Sending over one connection
@@ -378,7 +378,7 @@ class Publisher:
             while (row := connection.find_too_large_row(queue[i].payloads, queue[i].headers)) is not None:
                 rows, most = queue[i], connection.info.max_payload
                 if self._aside is None:
-                    raise InvalidRowError(ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)).about(Topic.ROW)
+                    raise InvalidRowError(ROW_TOO_LARGE(row=int(rows.numbers[row]), most=most)).with_topics(Topic.ROW)
                 reason = f"column 'payload' {describe_size_limit(MAX_PAYLOAD, most)}"
                 self._aside.set_row_aside(rows.take(slice(row, row + 1)), reason)
                 self._ledger.set_aside += 1
@@ -483,7 +483,7 @@ class Publisher:
             if not is_stored:
                 self._aside.set_row_aside(row, each.reason)
                 self._ledger.set_aside += 1
-            self._flight.note_resend_or_drop(each.message, None)
+            self._flight.note_resend_or_done(each.message, None)
         self._last_stored = clock.monotonic()
 
     def _raise_failure(self, failure: decide.Fail, outcome: decide.PublishState) -> NoReturn:
@@ -505,7 +505,7 @@ class Publisher:
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)
         topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
-        raise PublishError(said.with_text(f"{said}{more}")).about(*topics)
+        raise PublishError(said.with_text(f"{said}{more}")).with_topics(*topics)
 
     def _queue_again_and_pause(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""

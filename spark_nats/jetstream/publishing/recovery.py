@@ -61,7 +61,14 @@ from spark_nats.jetstream.publishing.flight import (
     codes_of,
     count_of,
 )
-from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_last_kept, has_id_of, read_ids
+from spark_nats.jetstream.reading.stored import (
+    StoredIds,
+    are_among,
+    ask_if_intact,
+    ask_last_common_sequence,
+    has_id_of,
+    read_ids,
+)
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -362,7 +369,7 @@ def wait_and_read_ids(
     A state that is trusted less is enough while the stream still knows the ids of the messages that it has.
     """
     info = ask_again_if_doubted(js, info, trust)
-    kept = ask_last_kept(js, initial, info)
+    kept = ask_last_common_sequence(js, initial, info)
     if since is not None:
         kept = since if kept >= initial.last_sequence else min(kept, since)
     return read_ids(js, info, kept)
@@ -503,7 +510,7 @@ class Recovery:
             found = wait_and_read_ids(js, self.initial, info, since, trust)
         except PermissionsError as error:
             if self.is_strict:
-                raise PublishError(conditions.STORED_UNKNOWN(reason=error)).about(*error.topics) from None
+                raise PublishError(conditions.STORED_UNKNOWN(reason=error)).with_topics(*error.topics) from None
             found = StoredIds(byte_strings([]), "")
         left = [rows._replace(since=0.0, after=0) for rows in self._missing_or_raise(found, parts)]  # as if never sent
         self.memory, self._memory_now, self.last_progress = memory, memory, clock.monotonic()
@@ -700,7 +707,7 @@ class Recovery:
         )
         rows = f"{'' if exact else 'at most '}{most}"
         why = conditions.ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
-        raise PublishError(why).about(*([] if all_ids else [Topic.MESSAGE_IDS]))
+        raise PublishError(why).with_topics(*([] if all_ids else [Topic.MESSAGE_IDS]))
 
     # Why nothing is stored
 

@@ -162,7 +162,7 @@ def _read_message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMe
     return None
 
 
-def ask_last_kept(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
+def ask_last_common_sequence(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
     position = end_of(initial)
     if position.time is None or ask_if_intact(js, position, info):

@@ -45,7 +45,7 @@ TABLE_SCHEMAS = {
 """The tables of the account's inventory by their names, with all columns of each as DDL."""
 
 
-def read_table_name(text: str) -> str:
+def read_inventory_table(text: str) -> str:
     """Read the name of one of :data:`TABLE_SCHEMAS`."""
     try:
         return values.read_word(text, *TABLE_SCHEMAS)
@@ -61,7 +61,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     """
 
     table: str = option(
-        read_table_name,
+        read_inventory_table,
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
         required=True,
     )

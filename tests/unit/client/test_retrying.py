@@ -107,7 +107,7 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so(monkeyp
     monkeypatch.setattr(module.clock, "sleep", pass_by)
     first, last = (
         NatsTimeoutError("first", transient=ALWAYS),
-        NatsConnectionError("last", failures=[OSError()], transient=ALWAYS).about(Topic.SERVERS),
+        NatsConnectionError("last", failures=[OSError()], transient=ALWAYS).with_topics(Topic.SERVERS),
     )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 60 s$") as raised:
         tried(Action(first, *[last] * 1000))

@@ -11,7 +11,7 @@ from spark_nats.options.hints import errors_for_spark
 
 
 def refuse():
-    raise AuthorizationError("the server refused").about(Topic.CREDENTIALS)
+    raise AuthorizationError("the server refused").with_topics(Topic.CREDENTIALS)
 
 
 @errors_for_spark()

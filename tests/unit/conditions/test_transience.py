@@ -70,9 +70,9 @@ def test_the_reasons_are_about_conditions() -> None:
     "said", [CONNECTION_BROKE(server="S", reason="R"), CREDENTIALS_REFUSED(server="S", reason="R")], ids=str
 )
 def test_advice_does_not_decide_whether_a_query_survives(said: str, topics: list[Topic]) -> None:
-    error = NatsConnectionError(said).about(*topics)
+    error = NatsConnectionError(said).with_topics(*topics)
     assert error.transient is NatsConnectionError(said).transient
-    assert error.about(Topic.PROXY).transient is error.transient
+    assert error.with_topics(Topic.PROXY).transient is error.transient
 
 
 def test_other_words_do_not_decide_it_either() -> None:

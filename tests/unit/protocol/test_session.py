@@ -42,7 +42,7 @@ class Client:
         return said
 
     def log_in(self) -> Client:
-        mark = self.hear(INFO).session.queue_login(ConnectOptions())
+        mark = self.hear(INFO).session.queue_login_and_ping(ConnectOptions())
         self.say()
         self.hear(b"PONG\r\n")
         assert self.session.has_pong_for(mark)
@@ -67,7 +67,7 @@ def test_a_server_greets_is_answered_and_lets_in() -> None:
     assert client.session.greeted
     assert client.session.info.max_payload == 1048576
     assert client.events == [client.session.info]
-    mark = client.session.queue_login(ConnectOptions(name="me"))
+    mark = client.session.queue_login_and_ping(ConnectOptions(name="me"))
     said = client.say()
     assert said.startswith(b"CONNECT {")
     assert said.endswith(b"}\r\nPING\r\n")
@@ -80,7 +80,7 @@ def test_a_session_that_takes_another_ones_place_knows_the_server_and_nothing_el
     session = Session(INTERVAL, 0.0, before.session.info)
     assert session.greeted
     assert session.info == before.session.info
-    assert not session.has_pong_for(session.queue_login(ConnectOptions()))
+    assert not session.has_pong_for(session.queue_login_and_ping(ConnectOptions()))
     assert len(session.receive(b"ted\r\n"[5:], 0.0)[0]) == 0
 
 

@@ -137,7 +137,7 @@ class DeadLetters(RowWriter):
         super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
 
-    def read_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def read_dead_letters_of_earlier(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the bad rows that an earlier attempt at it has stored.
 
         Raises:
@@ -307,7 +307,7 @@ class DeadLetters(RowWriter):
         except NatsError as error:
             failed = error.with_message(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # No option creates a dead-letter stream.
-            raise failed.about(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
+            raise failed.with_topics(*(each for each in error.topics if each is not Topic.MISSING_STREAM)) from None
 
     def _raise_or_warn_if_ids_forgotten(self, mark: StartMark) -> None:
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""

@@ -132,7 +132,7 @@ class Look:
             for name in unknown
             if name in begins and begins[name].fingerprint
             if compares
-            or self._has_unreleased(name, begins[name])
+            or self._has_unreleased_before(name, begins[name])
             or self.memory.view.needs_history_request(self.js, name)
         }
         last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
@@ -268,13 +268,15 @@ class Look:
             NatsError: a request failed.
         """
         view = self.memory.view
-        found = view.judge_history(self.js, begin, info, answers, compares or self._has_unreleased(info.name, begin))
+        found = view.judge_history(
+            self.js, begin, info, answers, compares or self._has_unreleased_before(info.name, begin)
+        )
         if found is Judgement.INTACT:
             view.note_nothing_lost(info.name)
             view.note_intact(self.js, info)
         return found
 
-    def _has_unreleased(self, name: str, begin: Position) -> bool:
+    def _has_unreleased_before(self, name: str, begin: Position) -> bool:
         """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.needs_no_release(begin.next)

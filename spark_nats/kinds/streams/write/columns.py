@@ -409,7 +409,7 @@ def invalid_row_error(sent: int, row: int, column: str, rule: str, topics: Seque
     """Return the error for a row of a batch that cannot be sent; ``sent`` rows of the task precede the batch."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
     said = conditions.ROW_CANNOT_BE_SENT(row=sent + row, column=column, rule=rule, sent=before)
-    return InvalidRowError(said).about(*topics)
+    return InvalidRowError(said).with_topics(*topics)
 
 
 def has_counters(stream: StreamInfo) -> bool:

@@ -61,7 +61,7 @@ def write_partition(
         for target in targets:
             target.begin(leases)
         if begun := [each for each in targets if each.earlier_began is not None]:
-            min(begun, key=lambda each: each.earlier_began or 0).read_rows_set_aside(targets)
+            min(begun, key=lambda each: each.earlier_began or 0).read_dead_letters_of_earlier(targets)
         if options.is_core:
             batches = _warn_at_first_rows(options, task.query, batches)
         if options.has_several_targets:
@@ -142,9 +142,9 @@ class _Target:
             self.stream = self._deduplication.check_target_and_begin(lease)
         self._writer.begin(lease, self._task, self._deduplication)
 
-    def read_rows_set_aside(self, targets: Sequence[_Target]) -> None:
+    def read_dead_letters_of_earlier(self, targets: Sequence[_Target]) -> None:
         """Find the bad rows that earlier attempts have stored, for all targets of the task."""
-        self._writer.read_rows_set_aside([each._writer for each in targets])
+        self._writer.read_dead_letters_of_earlier([each._writer for each in targets])
 
     def rows_to_send(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
@@ -267,7 +267,7 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
-    def read_rows_set_aside(self, writers: Sequence[RowWriter]) -> None:
+    def read_dead_letters_of_earlier(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the rows that an earlier attempt at it has set aside."""
 
     def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
@@ -355,7 +355,7 @@ class RowWriter:
             yield
         except PublishError as error:
             if Topic.SUBJECT in error.topics and self._options.subject is None and self._options.stream:
-                raise error.about(Topic.ROW) from None
+                raise error.with_topics(Topic.ROW) from None
             raise
 
     def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:

@@ -126,8 +126,8 @@ def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_no
     given = rows(4)._replace(headers=pa.array([b"h0", b"h1", b"h2", b"h3"]))
     subjects = flight.note_sent(given, 1.0).to_pylist()
     flight.note_answers(answers(subjects, [False, True, True, True]), 2.0)
-    flight.note_resend_or_drop(1, b"other")
-    flight.note_resend_or_drop(2, None)
+    flight.note_resend_or_done(1, b"other")
+    flight.note_resend_or_done(2, None)
     (left,) = flight.unstored_rows()
     assert left.numbers.tolist() == [1, 3]
     assert left.headers.to_pylist() == [b"other", b"h3"]

@@ -18,7 +18,7 @@ from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Restart
 from spark_nats.jetstream.reading.direct import request_ranges_together
-from spark_nats.jetstream.reading.stored import ask_last_kept
+from spark_nats.jetstream.reading.stored import ask_last_common_sequence
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import ask_stream_info
 from tests.connections import options_for, patience, retries_for
@@ -318,8 +318,8 @@ def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_ol
     with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
         info = ask_stream_info(js, "S")
-        assert ask_last_kept(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
-        assert ask_last_kept(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
+        assert ask_last_common_sequence(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
+        assert ask_last_common_sequence(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
 
 
 # The first messages of a range

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, BUCKET_ACTIVITIES, CORE_ACTIVITIES, STREAM_ACTIVITIES
 from spark_nats.commands.console import Console, print_json
+from spark_nats.conditions import others
 from spark_nats.conditions.others import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.queries import documented_options, options_by_section, parse_options
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the arguments; those of the process when None.
 
     Returns:
-        The exit status: 0 for success, 1 for failure, 2 for a wrong option, 130 after an interrupt.
+        The exit status: 0 for success, 1 for failure, 2 for a wrong option, 3 if ``lag`` does not know whether there
+        is a failure, 130 after an interrupt.
 
     Raises:
         SystemExit: the arguments cannot be parsed (status 2), or ask for help or the version.
@@ -45,15 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except NatsError as error:
         print(f"spark-nats: {error.with_code()}", file=sys.stderr)
-        return 2 if isinstance(error, OptionError) else 1
+        status = 1 if error.condition in _OF_DAMAGE else parsed.unknown
+        return 2 if isinstance(error, OptionError) else status
     except OSError as error:  # the output cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports an error when it exits
         if not isinstance(error, BrokenPipeError):  # the reader has closed it, and knows
             print(f"spark-nats: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
+        return int(parsed.unknown)
     except KeyboardInterrupt:
         print("spark-nats: interrupted", file=sys.stderr)
         return 130
+
+
+_OF_DAMAGE = {
+    each.code for each in (others.CHECKPOINT_DAMAGED, others.CHECKPOINT_INCOMPLETE, others.CHECKPOINT_NOT_OF_SPARK)
+}
 
 
 def _make_output_safe() -> None:
@@ -191,6 +199,7 @@ def _make_parser() -> argparse.ArgumentParser:
     known = {name: each.option for name, each in documented_options().items()}
     parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
+    parser.set_defaults(unknown=1)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     check = commands.add_parser(
@@ -223,7 +232,8 @@ def _make_parser() -> argparse.ArgumentParser:
         "lag",
         help="say how far a streaming query is behind",
         description="Read where a streaming query is from its checkpoint, whether it runs or not, and ask the server "
-        "how far its streams reach. The status is 1 when it cannot continue without a loss.",
+        "how far its streams reach. The status is 1 when it cannot continue without a loss or its checkpoint is "
+        "damaged, and 3 when that is not known, as when the server cannot be reached.",
     )
     lag.add_argument(
         "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"
@@ -236,7 +246,7 @@ def _make_parser() -> argparse.ArgumentParser:
     shown = lag.add_mutually_exclusive_group()
     _add_json_option(shown)
     shown.add_argument("--prometheus", action="store_true", help="print metrics in the text format of Prometheus")
-    lag.set_defaults(run=_run_lag)
+    lag.set_defaults(run=_run_lag, unknown=3)
 
     options = commands.add_parser("options", help='list the options of format("nats")')
     options.add_argument(

@@ -478,7 +478,7 @@ def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(
 def test_what_is_no_checkpoint_is_said_in_a_sentence(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def said(location: Path | str, status: int = 1) -> str:
+    def said(location: Path | str, status: int = 3) -> str:
         assert main(["lag", "--checkpoint", str(location), "--servers", nats_server.url]) == status
         (line,) = capsys.readouterr().err.splitlines()
         return uncoded(line.removeprefix("spark-nats: "))
@@ -500,13 +500,24 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
     assert "reads no NATS stream" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
     damaged = write_checkpoint(tmp_path / "damaged", here)
     (damaged / "offsets/0").write_text("v1\n{")
-    assert "'offsets/0' of the checkpoint" in said(damaged)
+    assert "'offsets/0' of the checkpoint" in said(damaged, 1)
     missing = write_checkpoint(tmp_path / "missing", here, here)
     (missing / "offsets/1").unlink()
-    assert "has no offsets for its last micro-batch, 1" in said(missing)
+    assert "has no offsets for its last micro-batch, 1" in said(missing, 1)
     sound = write_checkpoint(tmp_path / "sound", here)
-    assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 1
+    assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 3
     assert "no NATS server could be reached" in capsys.readouterr().err
+
+
+def test_a_server_without_jetstream_is_no_loss(
+    server_factory: ServerFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = server_factory(jetstream=False)
+    checkpoint = write_checkpoint(tmp_path / "c", {"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 5}})
+    arguments = ["lag", "--checkpoint", str(checkpoint), "--servers", server.url]
+    assert main(arguments) == 3
+    assert "JetStream" in capsys.readouterr().err
+    assert main([*arguments, "--minOffsetsPerTrigger", "none"]) == 2
 
 
 def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:

@@ -101,7 +101,7 @@ def test_without_an_answer_nothing_is_printed(
     """Or it would take the place of what a file had before."""
     nats_py.create_stream(unique)
     checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 1))
-    assert main(["lag", "--checkpoint", str(checkpoint), "--servers", "nats://127.0.0.1:1", "--prometheus"]) == 1
+    assert main(["lag", "--checkpoint", str(checkpoint), "--servers", "nats://127.0.0.1:1", "--prometheus"]) == 3
     assert capsys.readouterr().out == ""
 
 

@@ -240,6 +240,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     _add_connection_options(lag)
     of_query = lag.add_argument_group("of the query")
+    _add_option(of_query, known["stream"], "its option 'stream': others, that it has read before, are left out")
     _add_option(of_query, known["subject"], "its option 'subject', if it has one")
     _add_option(of_query, known["keys"], "its option 'keys', if it reads a KV bucket and has one")
     _add_option(of_query, known["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")

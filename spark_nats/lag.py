@@ -104,7 +104,8 @@ class QueryLag:
         query: the query's name, or its id if it has none.
         batch: the last completed micro-batch; -1 when there is none.
         at: when that micro-batch ended, or when the server was asked.
-        streams: the lag behind each stream that the query reads.
+        streams: the lag behind each stream in the query's offset: also one that it does not read any more, unless the
+            option ``stream`` was given.
     """
 
     query: str
@@ -127,9 +128,10 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
 
     Args:
         query: a running or terminated query, of a classic session or of Spark Connect.
-        options: the query's read options, by name: those of the connection, and ``subject`` or ``keys`` and
+        options: the query's read options, by name: those of the connection, and ``stream``, ``subject`` or ``keys`` and
             ``minOffsetsPerTrigger`` if the query has them. With options, this process asks the server; without, the lag
-            is that of the last micro-batch.
+            is that of the last micro-batch. ``stream`` leaves out other streams, as those that the query has read
+            before; where it names none that the query has read, it is ignored.
 
     Returns:
         The lag; None before the first micro-batch has ended.
@@ -234,9 +236,10 @@ def compute_or_ask_lag(query: str, batch: int, samples: Sequence[LagSample], opt
     Raises:
         NatsError: the server cannot be asked.
     """
-    last = samples[-1]
-    least = options.given.get("minOffsetsPerTrigger") if options else None
-    keys = sorted(last.streams, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
+    last, given = samples[-1], options.given if options else {}
+    named = [key for key in last.streams if key[1] in given.get("stream", ())]
+    least = given.get("minOffsetsPerTrigger")
+    keys = sorted(named or last.streams, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
     streams = tuple(_compute_stream_lag(key, samples, least) for key in keys)
     at = last.ended
     if options is not None:

@@ -54,9 +54,12 @@ def show(found: Found, console: Console) -> None:
         [_table_row(stream, now) for stream in lag.streams],
         numbers=("read up to", "last", "behind", "reads", "grows by", "caught up in"),
     )
+    if left := {name for _, name in checkpoint.samples[-1].streams} - {stream.stream for stream in lag.streams}:
+        console.print_line(f"left out, because --stream does not name them: {', '.join(sorted(left))}")
     for stream in lag.streams:
         if stream.problem:
-            console.print_line(f"{stream.stream}: {stream.problem}")
+            hint = "; if the query does not read it any more, name the streams that it reads (--stream)"
+            console.print_line(f"{stream.stream}: {stream.problem}{hint if len(lag.streams) > 1 else ''}")
         if stream.oldest and stream.max_age and stream.nears_max_age(lag.at):
             age, most = seconds_shown(now - stream.oldest.timestamp()), seconds_shown(stream.max_age)
             console.print_line(

@@ -299,6 +299,72 @@ def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
     assert line.endswith(" s old, and the stream removes messages after 60 s (max_age)")
 
 
+def gone_from_the_option(client: NatsPy, unique: str, folder: Path) -> tuple[Path, str, str]:
+    """The checkpoint of a query that has read two streams, of which it now reads only one, and the other is purged."""
+    left, shop = f"{unique}_LEFT", f"{unique}_SHOP"
+    for stream in (left, shop):
+        client.create_stream(stream)
+        client.store(f"{stream}.x", [b"x"] * 20)
+    ends = [{**position(client, left, 6), **position(client, shop, following)} for following in (6, 11, 16)]
+    client.purge_stream(left, seq=11)
+    return write_checkpoint(folder, *ends), left, shop
+
+
+def test_a_stream_that_the_query_does_not_read_any_more_is_no_problem_if_the_others_are_named(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The offset keeps it at its place, as it does with a stream where nothing is new."""
+    checkpoint, left, shop = gone_from_the_option(nats_py, unique, tmp_path / "c")
+    arguments = ["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url]
+    assert main(arguments) == 1
+    assert f"{left}: the stream begins at sequence 11" in (shown := capsys.readouterr().out)
+    assert "if the query does not read it any more, name the streams that it reads (--stream)" in shown
+
+    assert main([*arguments, "--stream", shop]) == 0
+    shown = capsys.readouterr().out
+    assert f"left out, because --stream does not name them: {left}\n" in shown
+    assert "begins at" not in shown
+    status, stream = lag(nats_server, checkpoint, capsys, "--stream", shop)
+    assert (status, stream["stream"], stream["behind"]) == (0, shop, 5)
+    assert main([*arguments, "--stream", shop, "--prometheus"]) == 0
+    shown = capsys.readouterr().out
+    assert "spark_nats_lag_blocked{" in shown
+    assert left not in shown
+
+    assert main([*arguments, "--stream", f"{left},{shop}"]) == 1
+    assert main([*arguments, "--stream", f"{unique}_MISSPELT"]) == 1  # as without it
+
+
+def test_a_query_that_reads_fewer_streams_keeps_the_others_in_its_offset_and_names_what_it_reads_to_progress(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    left, shop = f"{unique}_LEFT", f"{unique}_SHOP"
+    for stream in (left, shop):
+        nats_py.create_stream(stream)
+        nats_py.store(f"{stream}.x", [b"x"] * 20)
+    both = Query(stream_reader(nats_server, stream=f"{left},{shop}", startingOffsets="earliest"))
+    assert len(both.rows(40)) == 40
+    nats_py.store(f"{left}.x", [b"x"] * 20)
+    nats_py.purge_stream(left)
+    nats_py.store(f"{shop}.x", [b"x"] * 5)
+    reader = stream_reader(nats_server, stream=shop)
+    end = reader.latestOffset(both.offset, reader.getDefaultReadLimit())
+    assert end[left] == both.offset[left]
+    document = {
+        "id": "1",
+        "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "batchId": 1,
+        "sources": [{"startOffset": both.offset, "endOffset": end, "latestOffset": end}],
+    }
+    options = {"servers": nats_server.url}
+    found = lag_of_progress([document], options)
+    assert found is not None
+    assert [(each.stream, bool(each.problem)) for each in found.streams] == [(left, True), (shop, False)]
+    found = lag_of_progress([document], {**options, "stream": shop})
+    assert found is not None
+    assert [(each.stream, bool(each.problem)) for each in found.streams] == [(shop, False)]
+
+
 def gauges(server: Server, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """What `spark-nats lag --prometheus` says of how much is to be read, by the labels of source and stream."""
     assert main(["lag", "--checkpoint", str(checkpoint), "--servers", server.url, "--prometheus"]) == 0

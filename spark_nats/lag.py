@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_nats import clock
@@ -47,6 +49,8 @@ MAX_SAMPLES = 10
 """Maximum number of micro-batches from which rates are computed."""
 MAX_PAUSE = 60.0
 """Maximum seconds between two micro-batches of a busy query; after a longer pause, the query counts as idle."""
+MAX_TRIGGERS_MISSED = 10
+"""Maximum number of its usual triggers for which a query may be silent until its rates are unknown."""
 
 Key = tuple[int | str, str]
 """A stream of a query: the index of the source among the query's sources, or its name, and the stream's name."""
@@ -62,7 +66,8 @@ class StreamLag:
         end: the sequence after the last message for the query; ``next`` when unknown.
         behind: the number of unread messages, or a maximum where the server cannot count them; 0 if the stream has lost
             its end. If it is gone or was not asked about: unread sequences, with deleted messages and other subjects.
-        rate: sequences per second that the query reads, over the last micro-batches; None when unknown.
+        rate: sequences per second that the query reads, over the last micro-batches; None when unknown, as when the
+            query is silent.
         arriving: sequences per second by which the stream grows; None when unknown.
         catch_up: seconds until the query has caught up at these rates, where an unknown ``arriving`` counts as 0; 0 if
             it is not behind, else None if it does not catch up, if that is unknown, and while the query waits for
@@ -106,12 +111,17 @@ class QueryLag:
         at: when that micro-batch ended, or when the server was asked.
         streams: the lag behind each stream in the query's offset: also one that it does not read any more, unless the
             option ``stream`` was given.
+        ended: when that micro-batch ended; None when there is none.
+        is_silent: whether, when the server was asked, the query had neither planned nor ended a micro-batch for more
+            than a minute and ten times the usual time between two: it is idle, hangs or does not run.
     """
 
     query: str
     batch: int
     at: datetime
     streams: tuple[StreamLag, ...]
+    ended: datetime | None = None
+    is_silent: bool = False
 
     @property
     def behind(self) -> int:
@@ -120,7 +130,8 @@ class QueryLag:
 
     def __str__(self) -> str:
         streams = "; ".join(_describe_lag(each, self.at) for each in self.streams) or "there is no stream to read yet"
-        return f"query {self.query}, micro-batch {self.batch}: {streams}"
+        since = f", ended at {self.ended:%Y-%m-%d %H:%M:%S}Z" if self.is_silent else ""
+        return f"query {self.query}, micro-batch {self.batch}{since}: {streams}"
 
 
 def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | None = None) -> QueryLag | None:
@@ -224,7 +235,9 @@ def first_sequence_of(entry: OffsetEntry, before: OffsetEntry | None) -> int:
     return entry.first if entry.since is None else entry.since
 
 
-def compute_or_ask_lag(query: str, batch: int, samples: Sequence[LagSample], options: Settings | None) -> QueryLag:
+def compute_or_ask_lag(
+    query: str, batch: int, samples: Sequence[LagSample], options: Settings | None, planned: float = 0.0
+) -> QueryLag:
     """Return the lag of a query.
 
     Args:
@@ -232,23 +245,27 @@ def compute_or_ask_lag(query: str, batch: int, samples: Sequence[LagSample], opt
         batch: the last completed micro-batch.
         samples: one or more samples, oldest first; the last one has the position.
         options: the query's options, where known; see :func:`progress`.
+        planned: when the micro-batch that is under way was planned, in seconds since 1970; 0 when unknown.
 
     Raises:
         NatsError: the server cannot be asked.
     """
     last, given = samples[-1], options.given if options else {}
     named = [key for key in last.streams if key[1] in given.get("stream", ())]
-    least = given.get("minOffsetsPerTrigger")
     keys = sorted(named or last.streams, key=lambda key: (f"{key[0]:>9}", key[1]))  # numbers in their order
-    streams = tuple(_compute_stream_lag(key, samples, least) for key in keys)
-    at = last.ended
+    at = last.ended if options is None else clock.time()
+    distances = [later.began - one.began for one, later in pairwise(samples)] or [last.ended - last.began]
+    is_silent = at - max(last.ended, planned) > max(MAX_PAUSE, MAX_TRIGGERS_MISSED * median(distances))
+    least = given.get("minOffsetsPerTrigger")
+    streams = tuple(_compute_stream_lag(key, samples, least, is_silent) for key in keys)
     if options is not None:
         streams = tuple(_ask_present_lags(options, last, streams))
         at = clock.time()
-    return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
+    ended = datetime.fromtimestamp(last.ended, UTC) if batch >= 0 else None
+    return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams, ended, is_silent and ended is not None)
 
 
-def _compute_stream_lag(key: Key, samples: Sequence[LagSample], least: int | None) -> StreamLag:
+def _compute_stream_lag(key: Key, samples: Sequence[LagSample], least: int | None, is_silent: bool) -> StreamLag:
     """Return the lag behind a stream; the query waits for ``least`` new sequences, unless its progress says more."""
     busy = [(sample, sample.streams[key]) for sample in _latest_busy_samples(key, samples)]
     (first, begin), (last, now) = busy[0], busy[-1]
@@ -260,6 +277,8 @@ def _compute_stream_lag(key: Key, samples: Sequence[LagSample], least: int | Non
     rate = (reached - begin.start) / seconds if seconds > 0 else None
     if end is not None and begin.end is not None and last.began > first.began:
         arriving = max(0.0, (end - begin.end) / (last.began - first.began))
+    if is_silent:
+        rate = arriving = None
     end = reached if end is None else end
     found = StreamLag(key[1], reached, end, 0, rate, arriving, waits_for=waits_for, source=key[0])
     return _with_end_and_catch_up(found, end, end - reached)

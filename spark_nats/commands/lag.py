@@ -32,7 +32,8 @@ def wait_and_ask_lag(location: str, settings: Settings) -> Found:
         NatsError: the checkpoint cannot be read, its query reads no streams of NATS, or a request failed.
     """
     checkpoint = read_checkpoint(location)
-    where = (checkpoint.query, checkpoint.batch, checkpoint.samples, settings)
+    planned = checkpoint.next_planned.timestamp() if checkpoint.next_planned else 0.0
+    where = (checkpoint.query, checkpoint.batch, checkpoint.samples, settings, planned)
     before = compute_or_ask_lag(*where)
     clock.sleep(LOOK_AGAIN)
     return Found(checkpoint, with_growth(before, compute_or_ask_lag(*where)))
@@ -43,8 +44,8 @@ def show(found: Found, console: Console) -> None:
     checkpoint, lag = found
     now = lag.at.timestamp()
     last = under_way = "none"
-    if lag.batch >= 0:
-        last = f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.samples[-1].ended)} ago"
+    if lag.ended:
+        last = f"micro-batch {lag.batch}, {seconds_shown(now - lag.ended.timestamp())} ago"
     if since := checkpoint.next_planned:
         under_way = f"micro-batch {lag.batch + 1}, since {seconds_shown(now - since.timestamp())}"
     console.print_table((), [("query", lag.query), ("last ended", last), ("under way", under_way)])
@@ -54,6 +55,11 @@ def show(found: Found, console: Console) -> None:
         [_table_row(stream, now) for stream in lag.streams],
         numbers=("read up to", "last", "behind", "reads", "grows by", "caught up in"),
     )
+    if lag.ended and lag.is_silent and lag.behind:
+        ended = time_shown(lag.ended)
+        console.print_line(
+            f"no micro-batch has ended since {ended}, so it is not known how fast the query reads; does it run?"
+        )
     if left := {name for _, name in checkpoint.samples[-1].streams} - {stream.stream for stream in lag.streams}:
         console.print_line(f"left out, because --stream does not name them: {', '.join(sorted(left))}")
     for stream in lag.streams:
@@ -89,12 +95,11 @@ _IN_LABELS = str.maketrans({**_ESCAPES, '"': r"\""})
 
 def prometheus_text(found: Found) -> str:
     """Return the lag of a query as gauges in Prometheus's text format 0.0.4; a value that is None has no line."""
-    checkpoint, lag = found
+    lag = found.lag
     query = {QUERY: lag.query}
-    ended = checkpoint.samples[-1].ended if lag.batch >= 0 else None
     lines = [
         *_gauge_lines(BATCH, [(query, lag.batch)]),
-        *_gauge_lines(BATCH_ENDED, [(query, ended)]),
+        *_gauge_lines(BATCH_ENDED, [(query, lag.ended.timestamp() if lag.ended else None)]),
         *_gauge_lines(ASKED, [(query, lag.at.timestamp())]),
     ]
     for measure, value_of in OF_STREAMS:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from spark_nats import clock
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.queries import parse_options
 from spark_nats.kinds.streams.read.positions import SHORT_FROM, OffsetEntry, to_json
-from spark_nats.lag import QueryLag, StreamLag, lag_of_progress
+from spark_nats.lag import QueryLag, StreamLag, compute_or_ask_lag, lag_of_progress, parse_sample
 from spark_nats.options.short_forms import is_short
 
 MADE = "2026-11-01T08:00:00Z"
@@ -97,6 +99,32 @@ def test_a_long_pause_is_no_part_of_the_rate() -> None:
         micro_batch(1, 3600, offset(S=2), offset(S=52), offset(S=102)),
     )
     assert only(lag).rate == 50.0
+
+
+MINUTES = [micro_batch(i, 60 * i, offset(S=1 + i), offset(S=2 + i), None, seconds=50) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("after", "planned", "is_silent"), [(60, 0, False), (599, 0, False), (601, 0, True), (601, 10, False)]
+)
+def test_a_query_that_misses_ten_of_its_triggers_has_no_rate(
+    after: float, planned: float, is_silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual distance counts: one long pause before the last micro-batch says nothing of triggers."""
+    later = micro_batch(5, 9000, offset(S=6), offset(S=7), None, seconds=50)
+    samples = [parse_sample(each) for each in (*MINUTES, later)]
+    ended = samples[-1].ended
+    monkeypatch.setattr(clock, "time", lambda: ended + after)
+    monkeypatch.setattr("spark_nats.lag._ask_present_lags", lambda options, last, streams: streams)
+    lag = compute_or_ask_lag("copy", 5, samples, parse_options({}), planned and ended + planned)
+    assert (lag.is_silent, only(lag).rate is None) == (is_silent, is_silent)
+    assert lag.ended == datetime.fromtimestamp(ended, UTC)
+    assert ("micro-batch 5, ended at 2026-11-02 02:30:50Z: S is" in str(lag)) is is_silent
+
+
+def test_the_lag_as_of_the_last_micro_batch_is_never_one_of_a_silent_query() -> None:
+    lag = lag_of(*MINUTES)
+    assert (lag.is_silent, lag.ended, only(lag).rate is None) == (False, lag.at, False)
 
 
 def waiting(sequence: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -363,6 +364,59 @@ def test_a_query_that_reads_fewer_streams_keeps_the_others_in_its_offset_and_nam
     found = lag_of_progress([document], {**options, "stream": shop})
     assert found is not None
     assert [(each.stream, bool(each.problem)) for each in found.streams] == [(shop, False)]
+
+
+def aged(checkpoint: Path, seconds: float) -> Path:
+    """A checkpoint whose micro-batches ended so long ago as they are begun."""
+    for i, file in enumerate(files := sorted((checkpoint / "commits").iterdir())):
+        at = time.time() - seconds - len(files) + i + 0.5
+        os.utime(file, (at, at))
+    return checkpoint
+
+
+@pytest.mark.parametrize("ended", [3, 4])
+def test_a_query_that_does_not_run_is_not_said_to_catch_up(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: int
+) -> None:
+    """Also where it was stopped in the middle of a micro-batch, as most are."""
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 40)
+    ends = [position(nats_py, unique, following) for following in (6, 11, 16, 21)]
+    for seconds, is_known in ((360, False), (30, True)):
+        began = time.time() - seconds
+        checkpoint = aged(write_checkpoint(tmp_path / f"{seconds}", *ends, began=began, ended=ended), seconds)
+        status, stream = lag(nats_server, checkpoint, capsys)
+        assert (status, stream["behind"]) == (0, 40 - 5 * ended)
+        assert [stream[name] is not None for name in ("rate", "catch_up")] == [is_known, is_known]
+        arguments = ["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url]
+        assert main(arguments) == 0
+        shown = capsys.readouterr().out
+        (row,) = [line.split() for line in shown.splitlines() if line.startswith(unique)]
+        assert (row[-1] == "?", row[-3] == "?") == (not is_known, not is_known)
+        since = (
+            f"{datetime.fromtimestamp((checkpoint / f'commits/{ended - 1}').stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S}Z"
+        )
+        said = f"no micro-batch has ended since {since}, so it is not known how fast the query reads; does it run?"
+        assert (said in shown) is not is_known
+        assert main([*arguments, "--prometheus"]) == 0
+        assert ("spark_nats_lag_catch_up_seconds{" in capsys.readouterr().out) is is_known
+
+
+def test_json_says_when_the_last_micro_batch_ended(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    here = position(nats_py, unique, 1)
+
+    def ended(checkpoint: Path) -> tuple[str | None, bool]:
+        assert main(["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        return document["ended"], document["is_silent"]
+
+    assert ended(write_checkpoint(tmp_path / "none", here, began=time.time() - 360, ended=0)) == (None, False)
+    checkpoint = aged(write_checkpoint(tmp_path / "c", here, began=time.time() - 360), 360)
+    at = datetime.fromtimestamp((checkpoint / "commits/0").stat().st_mtime, UTC)
+    assert ended(checkpoint) == (at.isoformat(), True)
 
 
 def gauges(server: Server, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:

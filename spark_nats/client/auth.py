@@ -38,6 +38,11 @@ class Credentials:
     def __bool__(self) -> bool:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
+    @property
+    def lacks_password(self) -> bool:
+        """Whether there is a user without anything that proves who it is."""
+        return self.user is not None and self.password is None and self.token is None and self.nkey_seed is None
+
     def blank_secrets(self, text: str) -> str:
         """Return a text of the server with these secrets blanked, in case the server repeats them.
 

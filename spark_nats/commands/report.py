@@ -143,7 +143,7 @@ def show(report: Report, console: Console) -> None:
                     f"{stream.storage}, {stream.persist_mode}" if stream.persist_mode == ASYNC else stream.storage,
                     f"{stream.replicas}",
                     seconds_shown(stream.duplicate_window),
-                    seconds_shown(stream.max_age) if stream.max_age is not None else "",
+                    seconds_shown(stream.max_age) if stream.max_age is not None else "no time limit",
                 )
                 for stream in known
             ],
@@ -192,7 +192,8 @@ def _describe_server(report: Report) -> dict[str, str]:
 
 def _usage_text(quota: Quota, shown: Callable[[int], str], what: str) -> str:
     limit = "" if quota.limit is None else f" of {shown(quota.limit)}"
-    return f"{shown(quota.used)}{limit} {what}"
+    used = shown(quota.used) + limit
+    return f"{used} {what.removesuffix('s') if used == '1' else what}"
 
 
 def _permission_rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:

@@ -21,7 +21,9 @@ PROXY_UNREACHABLE = passing("the proxy {proxy} cannot be reached: {reason}")
 PROXY_REFUSED = Condition("the proxy {proxy} does not connect to it: {reason}")
 PROXY_FAILED = Condition("the proxy {proxy} cannot be used: {reason}", Topic.PROXY)
 PROXY_TIMEOUT = passing("the proxy {proxy} did not connect to it in {timeout:g} s")
-INFO_TIMEOUT = passing("accepted the connection but sent no INFO in {timeout:g} s; {doubt}")
+INFO_TIMEOUT = passing(
+    "accepted the connection but sent no INFO in {timeout:g} s; the server may hang or be overloaded; else, {doubt}"
+)
 CLOSED_BEFORE_INFO = once_established("{reason} before INFO; {doubt}")
 CONNECT_TIMEOUT = passing("did not answer CONNECT in {timeout:g} s")
 NOTHING_TO_SIGN = once_established(

@@ -237,4 +237,6 @@ def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStr
     said = conditions.API_ERROR(
         request=operation.with_names(*names), reason=error.description, code=error.code, err_code=error.err_code
     )
+    if error.err_code == ErrCode.REPLICAS_NEED_CLUSTER:
+        said = said.with_text(f"{said}; set the number of replicas to 1, or use a cluster")
     return kind(said, *error, transient=error.transient)

@@ -143,7 +143,9 @@ def describe_misplaced(name: str, kind: Kind, writing: bool, streaming: bool) ->
         return OPTION_FOR_OTHERS(option=name, doing="reading" if writing else "writing")
     if kind in has:
         modes = _WRITES if writing else _READS
-        return OPTION_FOR_OTHER_MODE(option=name, wanted=modes[not streaming] + kind.called, found=modes[streaming])
+        said = OPTION_FOR_OTHER_MODE(option=name, wanted=modes[not streaming] + kind.called, found=modes[streaming])
+        is_limit = name == "maxOffsetsPerTrigger" and "endingOffsets" in kind.option_names(writing, streaming)
+        return said.with_text(f"{said}; use 'limit' or 'endingOffsets'") if is_limit else said
     if has[0].precedence > kind.precedence:
         return has[0].needed(name, writing)
     return kind.unsuited(name, writing)

@@ -132,7 +132,9 @@ def _read_context_file(where: str) -> bytes:
     if not is_path:
         there = sorted(each.stem for each in path_of(contexts).glob("*.json"))
         shown = ", ".join(map(repr, there[:_MOST_NAMES])) + (", …" if len(there) > _MOST_NAMES else "")
-        reason = f"names none of the contexts in {contexts!r}, which are {shown or 'none'}"
+        reason = f"names none of the contexts in {contexts!r}, which are {shown}"
+        if not there:
+            reason = f"names no context: there are no contexts in {contexts!r}"
     raise ValueError(
         "must be the name of a context or the path of its file; its value, which may be a secret and is not shown, "
         f"{reason}"

@@ -32,6 +32,7 @@ HINTS = {
         "check the options 'user' and 'password', 'token', 'nkeySeedFile' (or 'nkeySeedSecret'), 'credentialsFile' (or "
         "'credentialsSecret') or 'context', or the client certificate"
     ),
+    Topic.PASSWORD: "the option 'password' is not set",
     Topic.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
     Topic.MISSING_STREAM: "create it, or set the option 'createStream'",
     Topic.MISSING_BUCKET: "create it, or set the option 'createBucket'",

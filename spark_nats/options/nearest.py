@@ -51,6 +51,7 @@ _HINTS = {
     "kafka.heartbeat.interval.ms": _PINGS,
     "kafka.request.timeout.ms": _ANSWERS,
     "kafka.default.api.timeout.ms": _ANSWERS,
+    "kafka.acks": "leave it out: rows for a stream are always acknowledged",
     "kafka.enable.idempotence": "use the option 'deduplicate', which by default keeps rows from being stored twice",
     "kafka.transactional.id": "use the option 'atomic', which stores a task's rows together or not at all",
     "kafka.delivery.timeout.ms": "use the option 'ackTimeout', the time without any row stored",

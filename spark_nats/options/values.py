@@ -178,13 +178,24 @@ def read_offsets(text: str) -> Offsets:
         if parsed is not None:
             return {name: _read_stream_offset(value) for name, value in parsed.items()}
     except ValueError:
-        pass
+        for name, value in (parsed or {}).items():
+            if advice := _advise_on_kafka_offset(name, value):
+                raise ValueError(f"is {text!r}; {advice}") from None
     raise ValueError(
         f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
         '{"ORDERS": 1200}, or with a consumer that has come so far, such as {"ORDERS": "consumer:billing"}, or with '
         'what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": "2026-11-01T08:00:00Z", '
         '"timestamp": "2026-11-02T09:30:00.5Z"}}'
     )
+
+
+def _advise_on_kafka_offset(name: str, value: Any) -> str:
+    """Return what to write instead of an offset in Kafka's form; empty if it is in none."""
+    words = {-2: EARLIEST, -1: LATEST}
+    if isinstance(value, dict) and value and all(key.isdigit() for key in value):
+        first = next(iter(value.values()))
+        return f"streams have no partitions: write {json.dumps({name: words.get(first, first)})}"
+    return f"instead of {value} write {json.dumps({name: words[value]})}" if value in (-2, -1) else ""
 
 
 _CONSUMER = "consumer:"
@@ -231,6 +242,8 @@ def read_servers(text: str) -> tuple[Server, ...]:
             "has a user, password or token in a URL, where Spark's plans would show it; "
             "use the options 'user' and 'password', or 'token'"
         )
+    if re.match(r"\s*[\[(]\s*(['\"]|\w+://)", text):
+        raise ValueError("is written as a list; write URLs separated by commas, without brackets")
     return parse_servers(text)
 
 

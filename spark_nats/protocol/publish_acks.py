@@ -305,6 +305,20 @@ _VERDICTS: dict[int, Verdict] = {
 }
 
 
+_FULL = {
+    "maximum messages exceeded": "the stream is full: raise its max_msgs, or remove messages",
+    "maximum bytes exceeded": "the stream is full: raise its max_bytes, or remove messages",
+    "maximum messages per subject exceeded": "the subject is full: raise the stream's max_msgs_per_subject, or remove "
+    "messages",
+}
+
+
+def advise_if_full(reason: str) -> str:
+    """Return what to do, after a semicolon, if the reason of a refusal is that a limit is reached; else nothing."""
+    advice = _FULL.get(reason.partition(" (")[0])
+    return f"; {advice}" if advice else ""
+
+
 def _verdict(error: ApiError) -> Verdict:
     if error.code == TOO_MANY_REQUESTS and error.err_code != ErrCode.DUPLICATE_IN_PROCESS:
         return Verdict.TOO_MANY

@@ -46,7 +46,7 @@ from spark_nats.protocol.headers import (
     first_header_values,
 )
 from spark_nats.protocol.messages import numbered_subjects
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, conflict_reason
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, advise_if_full, conflict_reason
 from spark_nats.protocol.subjects import transform_subject
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
@@ -387,7 +387,7 @@ class BatchPublisher:
 
     def _raise_refusal(self, batch: Rows, refused: _Refused) -> NoReturn:
         """Raise the batch's refusal, naming the row if that is known."""
-        number, reason = refused.number, refused.reason
+        number, reason = refused.number, refused.reason + advise_if_full(refused.reason)
         found = None
         if refused.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask

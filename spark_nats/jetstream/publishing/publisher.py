@@ -45,7 +45,7 @@ from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, advise_if_full
 
 logger = logging.getLogger(__name__)
 
@@ -500,7 +500,8 @@ class Publisher:
         aside = () if self._aside is None else self._aside.verdicts  # which is not what fails here
         first = min(refused, key=lambda each: (each.verdict in aside, each.row))
         said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
-        more = f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
+        more = advise_if_full(first.reason)
+        more += f"; {len(refused)} rows were refused in all" if len(refused) > 1 else ""
         more += f"; {self._stranger or self._elsewhere.said}" if self._elsewhere.heard else ""
         of_rows = all(each.verdict in OF_ROWS for each in refused)
         of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in refused)

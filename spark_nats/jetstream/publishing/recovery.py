@@ -348,6 +348,8 @@ class PublishLedger:
         """Describe what became of the rows that were sent."""
         flight = self.flight
         unsure = flight.refused_maybe_stored + count_of(rows for rows in self.queue if rows.again)
+        if not (self.stored or self.skipped or self.set_aside or unsure or flight.in_flight):
+            return f"none of {self.whose} was stored"
         ledger = f"of {self.whose} {self.stored} were stored"
         if self.skipped:
             ledger += f", {self.skipped} were skipped for their conflicts"

@@ -144,6 +144,16 @@ def test_usage_and_limits_of_the_account_are_shown(check: Command, server_factor
     assert "JetStream   0 of 7 streams, 0 of 9 consumers, 0 B of 1.0 MB in files, 0 B of 2.0 kB in memory" in ran.out
 
 
+def test_what_there_is_one_of_and_what_has_no_end_are_said_so(check: Command, server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+    ran = check(server, "--stream", "S")
+    assert "JetStream   1 stream, 0 consumers, " in ran.out
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("S  ") and " file " in line]
+    assert line.endswith("no time limit")
+
+
 def test_a_server_without_jetstream_is_said_to_have_none(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(jetstream=False)
     ran = check(server)

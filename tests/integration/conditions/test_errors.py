@@ -435,6 +435,33 @@ def assert_counts(error: str, held: int) -> None:
     assert stored <= held <= stored + unanswered
 
 
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        ({"max_bytes": 100}, "the stream is full: raise its max_bytes, or remove messages"),
+        (
+            {"max_msgs_per_subject": 1, "discard_new_per_subject": True},
+            "the subject is full: raise the stream's max_msgs_per_subject, or remove messages",
+        ),
+    ],
+)
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_full_stream_says_which_limit_to_raise(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any], advice: str, atomic: bool
+) -> None:
+    nats_py.create_stream(unique, discard="new", allow_atomic=True, **config)
+    rows = pa.table({"payload": ["x" * 90] * 3})
+    how = {"stream": unique, "subject": f"{unique}.x", "atomic": atomic}
+    assert f" exceeded (503, 10077); {advice}; " in sentence_of(lambda: write(nats_server, rows, **how))
+
+
+def test_more_replicas_than_servers_are_refused_with_advice(nats_server: Server, unique: str) -> None:
+    create = f'{{"subjects": ["{unique}"], "num_replicas": 3}}'
+    rows = pa.table({"payload": ["x"], "subject": [unique]})
+    error = sentence_of(lambda: write(nats_server, rows, stream=unique, createStream=create))
+    assert "(500, 10074); set the number of replicas to 1, or use a cluster" in error
+
+
 def test_a_full_stream_says_what_it_took(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -442,6 +469,7 @@ def test_a_full_stream_says_what_it_took(
     frame = spark.range(20_000).coalesce(1).selectExpr("string(id) AS payload")
     error = error_of(lambda: save(frame, nats_server, stream=unique, subject=f"{unique}.x"))
     assert f"stream '{unique}' refused row 1234 (subject '{unique}.x'): maximum messages exceeded" in error
+    assert "; the stream is full: raise its max_msgs, or remove messages; " in error
     assert_counts(error, nats_py.held(unique))
     assert nats_py.stored_numbers(unique) == list(range(1234))
 

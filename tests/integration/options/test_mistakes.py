@@ -123,7 +123,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
         "which is 1970-01-21T18:11:31+00:00; write 1793491200000 if that is in seconds (2026-11-01T00:00:00+00:00), or",
     ),
     "a time without its unit": ({"requestTimeout": 5000}, "with its unit, such as 500ms, 5s or 2m"),
-    "an offset of Kafka": ({"startingOffsets": '{"MISTAKES": {"0": 7}}'}, 'of each stream, such as {"ORDERS": 1200}'),
+    "an offset of Kafka": ({"startingOffsets": '{"MISTAKES": {"0": 7}}'}, 'no partitions: write {"MISTAKES": 7}'),
     "nothing new in a batch": ({"startingOffsets": "latest"}, "so a batch has nothing to read; use earliest"),
     "subjects that overlap": ({"subject": "MISTAKES.*,MISTAKES.x"}, "which overlap; name everything once"),
     "a password in a URL": (
@@ -156,7 +156,17 @@ WRITES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "Kafka's partition": ({"payload": "", "partition": 1}, {}, "streams have no partitions; drop it"),
     "no subject": ({"payload": ""}, {}, "add the column 'subject' (STRING) or set the option 'subject'"),
-    "a number": ({"payload": 0, "subject": "a"}, {}, "column 'payload' must be BINARY or STRING, not BIGINT"),
+    "a number": (
+        {"payload": 0, "subject": "a"},
+        {},
+        "column 'payload' must be BINARY or STRING, not BIGINT; use string(payload)",
+    ),
+    "a structure": ({"payload": {"a": 1}, "subject": "a"}, {}, "not STRUCT<A:BIGINT>; use to_json(payload)"),
+    "Kafka's headers": (
+        {"payload": "", "subject": "a", "headers": [{"key": "K", "value": b"v"}]},
+        {},
+        "; use map_from_entries(transform(headers, h -> struct(h.key, array(string(h.value)))))",
+    ),
     "no payload": (
         {"payload": pa.scalar(None, pa.string()), "subject": "a"},
         {},

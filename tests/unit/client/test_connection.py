@@ -285,7 +285,10 @@ def test_when_no_server_can_be_reached_each_is_named_with_its_reason():
         connect(options(f"nats://u:secret@127.0.0.1:{port},{url}", connect_timeout=0.2))
     text = str(raised.value)
     assert f"nats://127.0.0.1:{port}: Connection refused" in text
-    assert f"{url}: accepted the connection but sent no INFO in 0.2 s" in text
+    assert (
+        f"{url}: accepted the connection but sent no INFO in 0.2 s; the server may hang or be overloaded; else, is "
+        in text
+    )
     assert "secret" not in text
 
 
@@ -664,6 +667,15 @@ def refusing(peer):
     peer.send(INFO)
     peer.expect(b"PING\r\n")
     peer.send(b"-ERR 'Authorization Violation'\r\n")
+
+
+def test_a_refused_user_without_a_password_is_told_so():
+    with scripted_server(refusing) as url:
+        for password, is_told in ((None, True), ("p", False)):
+            with pytest.raises(AuthorizationError) as raised:
+                connect(options(url, credentials=Credentials(user="u", password=password)))
+            assert (Topic.PASSWORD in raised.value.topics) is is_told
+            assert Topic.CREDENTIALS in raised.value.topics
 
 
 def test_a_server_that_refuses_does_not_keep_us_from_another_one():

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from spark_nats.errors import OptionError
+from spark_nats.errors import DataLossError, OptionError
 from spark_nats.jetstream.consuming.consumers import ask_consumer
 from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.listing import subjects_to_read
@@ -144,6 +144,9 @@ def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOf
     raise_or_warn(_ask_losses_of_added_subjects(look, info, place.next, place.subjects), look.options)
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
+        if otherwise == EARLIEST and place.next > (end := info.last_sequence + 1) and look.options.fail_on_data_loss:
+            look.memory.view.require_loss_before(look.js, given, info, info.name)
+            raise DataLossError(conditions.BEGINS_AFTER_END(stream=info.name, next=place.next, last=end - 1, end=end))
         return _request_position_at(look, info, place.next)
     found = look.ask_and_judge_one(info, given, True, {})
     if found is Judgement.RECREATED:

@@ -44,6 +44,10 @@ BEGINNING_LOST = Condition(
     "stream {stream!r} begins at sequence {first}: sequences {start} to {end}, which the query had not read yet, are "
     "lost (purged, or removed by the stream's limits)"
 )
+BEGINS_AFTER_END = Condition(
+    "option 'startingOffsets' begins at {next}, but stream {stream!r} ends at {last}; begin at {end} at most, or leave "
+    "it out"
+)
 END_LOST = Condition(
     "stream {stream!r} ends at sequence {last}, but the query is to resume at {next}; the sequences in between do not "
     "exist (was the stream restored from an old backup?){more}"

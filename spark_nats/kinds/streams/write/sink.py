@@ -154,11 +154,21 @@ def check_columns(schema: StructType, columns: Columns) -> None:
             raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=columns.where, hint=hint, columns=there))
         elif actual not in columns.types[column.name]:
             allowed = " or ".join(name.upper() for name in columns.types[column.name])
-            raise SchemaError(COLUMN_TYPE(column=column.name, expected=allowed, type=actual.upper()))
+            said = COLUMN_TYPE(column=column.name, expected=allowed, type=actual.upper())
+            raise SchemaError(said.with_text(f"{said}{_advise_on_type(column.name, actual, columns.into)}"))
     names = schema.fieldNames()
     for name, kind, instead in columns.required:
         if name not in names and instead not in names:
             raise SchemaError(COLUMN_MISSING(column=name, type=kind, columns=", ".join(names) or "none"))
+
+
+def _advise_on_type(name: str, actual: str, into: str) -> str:
+    """Return what to do, after a semicolon, about a column of the wrong type; empty if nothing simple helps."""
+    if name == into:
+        return f"; use {'to_json' if '<' in actual else 'string'}({name})"
+    if name == "headers" and actual.startswith("array<struct<key:"):  # as Kafka's sink has them
+        return "; use map_from_entries(transform(headers, h -> struct(h.key, array(string(h.value)))))"
+    return ""
 
 
 def _advise_on_column(name: str, columns: Columns) -> str:

@@ -271,7 +271,9 @@ def test_a_batch_from_beyond_the_end(nats_server: Server, nats_py: NatsPy, uniqu
     nats_py.store_empty(unique, 10)
     options = {"stream": unique, "startingOffsets": f'{{"{unique}": 100}}'}
     error = sentence_of(lambda: read(nats_server, **options))
-    assert f"stream '{unique}' ends at sequence 10, but the query is to resume at 100" in error
+    said = f"option 'startingOffsets' begins at 100, but stream '{unique}' ends at 10; begin at 11 at most"
+    assert error.startswith(f"DataLossError: {said}")
+    assert said in sentence_of(lambda: Query(stream_reader(nats_server, **options)))
     assert read_sequences(nats_server, failOnDataLoss=False, **options) == []
 
 

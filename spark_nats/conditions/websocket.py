@@ -9,8 +9,8 @@ WEBSOCKET_NOT_SPOKEN = once_established(
 WEBSOCKET_FAILED = once_established("the handshake for a WebSocket failed: {reason}", Topic.WEBSOCKET)
 WEBSOCKET_TIMEOUT = passing("did not answer the request for a WebSocket in {timeout:g} s", Topic.WEBSOCKET)
 WEBSOCKET_NOT_INSTALLED = Condition(
-    "to connect through a WebSocket the package 'wsproto' is needed, on the driver and on every executor: install it "
-    'with: pip install "spark-nats[websocket]"'
+    "to connect through a WebSocket the package 'wsproto' is needed, on the driver and on every executor: install the "
+    "extra 'websocket' of spark-nats; see Installing in the documentation"
 )
 
 set_codes(globals())

@@ -214,4 +214,4 @@ def test_without_opentelemetry_the_error_names_the_extra() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("ImportError: [NATS_OTEL_NEEDED] MetricsListener needs OpenTelemetry (")
-    assert last.endswith('pip install "spark-nats[otel]"')
+    assert last.endswith("install the extra 'otel' of spark-nats; see Installing in the documentation")

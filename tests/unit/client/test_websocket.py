@@ -268,7 +268,7 @@ def test_a_missing_package_is_named_at_once() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.startswith("NatsError NATS_WEBSOCKET_NOT_INSTALLED ")
-    assert 'pip install "spark-nats[websocket]"' in ran.stdout
+    assert "the extra 'websocket' of spark-nats; see Installing" in ran.stdout
     assert not NatsError(conditions.WEBSOCKET_NOT_INSTALLED()).may_pass(established=True)
 
 

@@ -137,7 +137,7 @@ for action in (
 """
     done = subprocess.run([sys.executable, "-c", script, Key().seed], capture_output=True, text=True, timeout=60)
     on_driver, on_executor = done.stdout.splitlines()
-    sentence = "install the package 'nkeys' on the driver and on every executor: pip install"
+    sentence = "install the package 'nkeys' on the driver and on every executor, with"
     assert on_driver.startswith("OptionError option 'nkeySeedSecret' ")
     assert on_executor.startswith("AuthorizationError ")
     for said in (on_driver, on_executor):

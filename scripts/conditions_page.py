@@ -1,6 +1,6 @@
-"""Write the sentences of errors and of the log into docs/operating.md, as the code has them, and the index of errors.
+"""Write the sentences of errors into docs/errors.md, with an index, and those of the log into docs/operating.md.
 
-The page says which conditions are in which table, which share a row, and what to do. For a new one, write a row that
+The pages say which conditions are in which table, which share a row, and what to do. For a new one, write a row that
 begins with its code, ``| `[NATS_STREAM_NOT_FOUND]` | names are case-sensitive |``: the sentence is filled in. An error
 whose sentence says already what to do joins a row without advice, which shows only codes.
 """
@@ -17,7 +17,7 @@ from spark_nats.conditions import Condition
 from spark_nats.options.hints import HINTS
 
 SPARK_NATS = Path(package.__file__).parents[1]
-PAGE = SPARK_NATS.parent / "docs" / "operating.md"
+PAGES = [SPARK_NATS.parent / "docs" / name for name in ("errors.md", "operating.md")]
 ROW = re.compile(r"(?<=^\| )`\[NATS_.*?`(?= \|)", re.MULTILINE)
 CODE = re.compile(r"`\[(NATS_\w+)\]")
 INDEX = re.compile(r"(?<=explains its own lines:\n\n)(?:(?:\* |  )\[.*\n)+")
@@ -31,7 +31,7 @@ def conditions() -> list[tuple[str, Condition]]:
 
 
 def with_conditions(page: str) -> str:
-    """Return the page with the sentences of the code in each row that names conditions, and with its index."""
+    """Return the page with the sentences of the code in each row that names conditions, and in its index, if any."""
     found = {condition.code: f"`[{condition.code}] {_shown(condition)}`" for _, condition in conditions()}
 
     def cell(row: re.Match[str]) -> str:
@@ -46,7 +46,7 @@ def with_conditions(page: str) -> str:
 def _index(page: str) -> str:
     """Return links from the codes of errors to their tables; codes of one table share a prefix as one."""
     tables: dict[str, str] = {}
-    for section in page[INDEX.search(page).end() :].split("\n### ")[1:]:  # type: ignore[union-attr]
+    for section in page[INDEX.search(page).end() :].split("\n## ")[1:]:  # type: ignore[union-attr]
         title = re.split(r"\n#+ ", section)[0]
         name = title.partition("\n")[0].lower().replace(" ", "-").replace(",", "")
         tables |= dict.fromkeys(
@@ -77,4 +77,5 @@ def _shown(condition: Condition) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_conditions(PAGE.read_text()))
+    for each in PAGES:
+        each.write_text(with_conditions(each.read_text()))

@@ -38,7 +38,7 @@ class NatsError(Exception):
 
     @property
     def condition(self) -> str:
-        """The code of the condition, as docs/operating.md lists it; empty for an error without a condition."""
+        """The code of the condition, as docs/errors.md lists it; empty for an error without a condition."""
         return cast(ConditionText, self.args[0]).condition
 
     @property

@@ -1,7 +1,7 @@
 """The conditions of errors and log lines, as data; those of only one kind, or of a command, are in its folder.
 
 Calling a condition puts its values into its sentence: ``raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))``.
-docs/operating.md has the remedies that the sentences do not name.
+docs/errors.md has the remedies that the sentences do not name.
 """
 
 from __future__ import annotations

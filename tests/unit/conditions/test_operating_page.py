@@ -1,5 +1,5 @@
-"""Conditions: each is used, is given what it needs, and stands in docs/operating.md; each error and line of the log has
-one."""
+"""Conditions: each is used, is given what it needs, and stands in docs/errors.md or docs/operating.md; each error and line
+of the log has one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from string import Formatter
 
-from scripts.conditions_page import CODE, PAGE, ROW, SPARK_NATS, conditions, with_conditions
+from scripts.conditions_page import CODE, PAGES, ROW, SPARK_NATS, conditions, with_conditions
 from spark_nats import embedded, errors
 from spark_nats.conditions import Condition
 
@@ -60,9 +60,9 @@ def test_a_condition_has_the_code_that_its_name_says() -> None:
 
 
 def test_the_page_has_every_condition_once_and_as_the_code_has_it() -> None:
-    page = PAGE.read_text()
-    assert page == with_conditions(page), "make docs writes the sentences"
-    shown = Counter(code for row in ROW.findall(page) for code in CODE.findall(row))
+    pages = [page.read_text() for page in PAGES]
+    assert pages == [with_conditions(page) for page in pages], "make docs writes the sentences"
+    shown = Counter(code for page in pages for row in ROW.findall(page) for code in CODE.findall(row))
     assert shown == Counter(CODES), "a new condition needs a row, such as | `[NATS_STREAM_NOT_FOUND]` | |"
 
 

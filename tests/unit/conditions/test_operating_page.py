@@ -1,5 +1,7 @@
-"""Conditions: each is used, is given what it needs, and stands in docs/errors.md or docs/operating.md; each error and line
-of the log has one."""
+"""Conditions: each is used, is given what it needs, and stands in docs/errors.md or docs/operating.md.
+
+Each error and line of the log has one.
+"""
 
 from __future__ import annotations
 

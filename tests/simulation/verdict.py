@@ -1069,6 +1069,8 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
     config = ledger.configs[chunk.stream]
     window = config.get("duplicate_window", 120 * 10**9) / 1e9
     text = str(chunk.error) if chunk.error is not None else ""
+    if chunk.kind == "publisher":
+        text = text.replace("none of this task's rows was stored", "of this task's rows 0 were stored")
     if chunk.error is None and stored < rows:
         later = {subject: i for i, subject in enumerate(chunk.subjects) if copies[i]}
         replaced = all(copies[i] or i < later.get(subject, -1) for i, subject in enumerate(chunk.subjects))

@@ -194,7 +194,8 @@ def _advise_on_kafka_offset(name: str, value: Any) -> str:
     words = {-2: EARLIEST, -1: LATEST}
     if isinstance(value, dict) and value and all(key.isdigit() for key in value):
         first = next(iter(value.values()))
-        return f"streams have no partitions: write {json.dumps({name: words.get(first, first)})}"
+        offset = words.get(first, first) if isinstance(first, int) else "…"
+        return f"streams have no partitions: write {json.dumps({name: offset}, ensure_ascii=False)}"
     return f"instead of {value} write {json.dumps({name: words[value]})}" if value in (-2, -1) else ""
 
 

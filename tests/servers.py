@@ -220,7 +220,7 @@ class Cluster:
                 port=ports[3 + i],
                 store_dir=self._stores[i],
                 ready_timeout=60,
-                binary=None if i else oldest,
+                **({"binary": oldest} if oldest and not i else {}),
             )
             for i, (start, port) in enumerate(zip(kinds, ports[:3], strict=True))
         ]

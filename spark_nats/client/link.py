@@ -349,8 +349,9 @@ class Link:
             case ErrorKind.AUTHORIZATION:
                 condition = conditions.LOGIN_ENDED if self._logged_in else conditions.CREDENTIALS_REFUSED
                 refused = AuthorizationError(condition(server=self.server, reason=shown))
-                topics = [Topic.PASSWORD, Topic.CREDENTIALS] if self._credentials.lacks_password else refused.topics
-                return refused.with_topics(*topics)
+                if self._credentials.lacks_password:
+                    refused = refused.with_topics(Topic.PASSWORD, Topic.CREDENTIALS)
+                return refused
         transient = Transient.ALWAYS if error.kind.is_transient else Transient.NEVER
         if error.kind is ErrorKind.TOO_LARGE:  # a new connection knows the limit of now, and messages are judged by it
             transient = Transient.ONCE_ESTABLISHED

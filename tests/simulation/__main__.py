@@ -29,7 +29,7 @@ MUTANTS = HERE / "mutants"
 USUAL = 500
 MOST_OF_MUTANT = 2000
 PORTION = 100
-OUTSIDE = "# Not in the simulated world"
+OUTSIDE = "Not in the simulated world"
 """Begins the lines of a patch that say why no history, or hardly any, shows its defect; a test does that it names."""
 
 

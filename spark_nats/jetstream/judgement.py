@@ -31,8 +31,8 @@ lacks it, and after that earlier one the times rise         rewritten: sequences
 2. It was created as noted. Or its oldest message is not later than M, where a stream that was made again has only later
    ones, and it was created before M was stored, or after its oldest message: a backup was restored, or a mirror lags.
 3. It was created as noted or before M was stored; or its first message was stored before its creation; or it begins
-   just after M: then nothing is left out, whatever it is. So of a stream that ends with the sequence of M, the row
-   about a message stored later decides before this one.
+   just after M: then nothing of it is left out, whatever it is; but nothing tells whether another one was there that
+   had more. So of a stream that ends with the sequence of M, the row about a message stored later decides before this.
 4. More than :data:`SKEW` later than M, and than the latest time that was noted up to the position, if one was.
 
 The rows after "begins after M" need messages from the server: :func:`judge` asks for them.

@@ -426,6 +426,7 @@ class Story:
         self.removed: list[tuple[str, str, int, Message]] = []
         self.away: dict[tuple[str, str, int], Message] = {}
         self.passed: set[int] = set()
+        self.taken_for: set[tuple[str, str]] = set()  # streams that another one was taken for: it begins just after M
 
     def publish(self, name: str, number: int) -> None:
         if name not in self.world:
@@ -464,7 +465,11 @@ class Story:
             self.clock += 2 * SKEW
 
     def look(self, limits: Limits, asked: tuple[str, ...] = ()) -> None:
+        before = dict(self.query.start)
         self.query.step(limits, asked)
+        for name, entry in before.items():
+            if (stream := self.world.get(name)) and stream.info.first_sequence == entry.end.next:
+                self.taken_for |= {(name, entry.end.created)} - {(name, stream.created)}
         for (name, created, sequence), message in self.away.items():
             entry = self.query.start.get(name)
             if entry is None or entry.since is None or entry.end.created != created:
@@ -508,11 +513,19 @@ MADE_AGAIN_AND_EMPTY = [
     (("trim", "A", 2), Limits()),
 ]
 
+MADE_AGAIN_AND_TRIMMED = [
+    (("publish", "A", 1), Limits()),
+    (("drop", "A", 1), Limits()),
+    (("publish", "A", 2), Limits()),
+    (("trim", "A", 1), Limits()),
+]
+
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(EVENTS, LIMITS), max_size=30), FILTERS)
 @example([(("publish", "A", 4), Limits()), (("trim", "A", 3), Limits()), (("look", "A", 1), Limits())], {})
 @example(MADE_AGAIN_AND_EMPTY, {})
+@example(MADE_AGAIN_AND_TRIMMED, {})
 def test_nothing_is_read_twice_and_nothing_skipped_without_a_named_loss(
     events: list[tuple[tuple[str, str, int], Limits]], filters: dict[str, Any]
 ) -> None:
@@ -525,6 +538,8 @@ def test_nothing_is_read_twice_and_nothing_skipped_without_a_named_loss(
     assert story.left() <= set(query.read)
     wanted = query.options.filters
     for name, created, sequence, message in story.removed:
+        if (name, created) in story.taken_for:  # note 3 of the judgement: servers may change the time of creation
+            continue
         if message.number > story.begun and message.number not in query.read and message.subject in (wanted or "ab"):
             assert {(name, created, sequence), (name, created, 0)} & query.named, (name, created, sequence)
     assert list(query.replayed()) == query.plans

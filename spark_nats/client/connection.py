@@ -25,7 +25,6 @@ from spark_nats.errors import (
     NatsError,
     NatsTimeoutError,
     NoRespondersError,
-    ProtocolError,
 )
 from spark_nats.protocol.bytecolumns import lengths_of
 from spark_nats.protocol.control import encode_sub, encode_unsub
@@ -310,8 +309,8 @@ def ask_versions(connection: Connection, names: Collection[str]) -> dict[str, st
         if silent == MAX_SILENT or found.keys() >= set(names):
             break
         try:
-            info = ask_info(server)
-        except (OSError, ProtocolError):
+            info = ask_info(server, connection.options)
+        except (OSError, NatsError):
             silent += 1
         else:
             found[info.server_name] = info.version

@@ -67,8 +67,7 @@ class Link:
         self._problem: NatsError | None = None  # a server error that is not raised yet
         self._last_words = b""  # protocol lines to send when the connection is closed
         deadline = clock.monotonic() + options.connect_timeout
-        way = options.reach and options.reach(server, options.connect_timeout, deadline)
-        self._transport = way or Transport.open(server.host, server.port, deadline)
+        self._transport = _open_transport(server, options, options.connect_timeout, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
         self._check = 0, math.inf  # a mark, and the deadline by which the server must reach it
         try:
@@ -375,15 +374,21 @@ class Link:
             raise NatsConnectionError(conditions.CONNECTION_CLOSED(server=self.server))
 
 
-def ask_info(server: Server) -> ServerInfo:
-    """Return the INFO that a server sends to whoever connects, except with TLS first.
+def _open_transport(server: Server, options: ConnectionOptions, timeout: float, deadline: float) -> Transport:
+    """Connect to a server, through the proxy if there is one."""
+    way = options.reach and options.reach(server, timeout, deadline)
+    return way or Transport.open(server.host, server.port, deadline)
+
+
+def ask_info(server: Server, options: ConnectionOptions) -> ServerInfo:
+    """Return the INFO that a server sends to whoever connects, except with TLS first and through a WebSocket.
 
     Raises:
         OSError: the server cannot be reached, or has said nothing within :data:`_INFO_WAIT`.
-        ProtocolError: it says something else.
+        NatsError: it says something else, or the proxy does not connect to it.
     """
     deadline, said = clock.monotonic() + _INFO_WAIT, b""
-    transport = Transport.open(server.host, server.port, deadline)
+    transport = _open_transport(server, options, _INFO_WAIT, deadline)
     try:
         while b"\n" not in said and len(said) < _MAX_INFO:
             if not transport.wait(deadline) or (part := transport.receive()) is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_nats.conditions import Condition, ConditionText
 from spark_nats.conditions.queries import OPTION_FOR_OTHER_MODE
-from spark_nats.options.connecting import Connecting
+from spark_nats.options.connecting import GROUPS
 from spark_nats.options.option import names_of
 from spark_nats.options.query import Query
 
@@ -84,4 +84,4 @@ class Kind:
     def option_names(self, writing: bool, streaming: bool) -> set[str]:
         """Return the names of the options that can be set; none when the mode cannot read or write it."""
         operation = self.operation(writing, streaming)
-        return names_of(Connecting, streaming) | names_of(operation.options, streaming) if operation else set()
+        return names_of((*GROUPS, operation.options), streaming) if operation else set()

@@ -17,9 +17,9 @@ from spark_nats.errors import OptionError
 from spark_nats.kinds import KINDS
 from spark_nats.kinds.kind import Kind, Operation, import_by_name
 from spark_nats.options import settings
-from spark_nats.options.connecting import Connecting
+from spark_nats.options.connecting import GROUPS
 from spark_nats.options.nearest import VIEW
-from spark_nats.options.option import Option, values_of_group
+from spark_nats.options.option import Option
 from spark_nats.options.query import Query
 from spark_nats.options.settings import Settings
 
@@ -44,7 +44,7 @@ class Documented(NamedTuple):
 def documented_options() -> dict[str, Documented]:
     """Return all options by their names in lower case: first those of the connection, last those of core NATS."""
     found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
-    for row in Connecting.options.values():
+    for row in (row for group in GROUPS for row in group.options.values()):
         found[row.name] = [(row, None, writing, True) for writing in (False, True)]
     for kind in (*kinds()[1:], kinds()[0]):
         for writing, streaming in MODES:
@@ -118,8 +118,14 @@ def check_and_choose_operation(given: Settings, writing: bool, streaming: bool) 
     if use is None:
         raise OptionError(kind.not_streamed(given.given))
     refuse_unsuited(given, kind, writing, streaming, given.given)
-    values = {"api_prefix": given.api_prefix, **values_of_group(use.options, given.values, streaming)}
-    query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
+    query = use.options.of(
+        given.values,
+        streaming,
+        api_prefix=given.api_prefix,
+        connection=given.connection,
+        retries=given.retries,
+        streaming=streaming,
+    )
     return use, query.check_and_make_query(given.given)
 
 

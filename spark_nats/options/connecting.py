@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
@@ -91,6 +92,14 @@ class Login(Group, section="Login"):
         excludes=("user", *NKEYS, "credentialsFile"),
     )
 
+    @property
+    def credentials(self) -> Credentials:
+        """What logs in."""
+        key = self.nkey_seed_file or self.nkey_seed_secret or self.credentials_file or self.credentials_secret
+        if key is None:
+            return Credentials(self.user, self.password, self.token)
+        return replace(key, token=self.token, jwt=self.jwt_secret or key.jwt)
+
 
 class Tls(Group, section="TLS"):
     """The options for TLS."""
@@ -130,6 +139,33 @@ class Tls(Group, section="TLS"):
         default="false",
     )
 
+    def make_settings(self, given: Collection[str]) -> TlsOptions | None:
+        """Return the settings of TLS; None when no option demands TLS.
+
+        Args:
+            given: names of the options that were set, for errors.
+
+        Raises:
+            OptionError: the options cannot be used.
+        """
+        tls = TlsOptions(
+            ca=self.tls_ca_file or self.tls_ca_pem,
+            certificate=self.tls_cert_file or self.tls_cert_pem,
+            key=self.tls_key_file or self.tls_key_secret,
+            server_name=self.tls_server_name,
+            handshake_first=self.tls_handshake_first,
+        )
+        if tls == TlsOptions():
+            return None
+        from spark_nats.client.tls import make_tls_context  # slow to import, and rarely needed
+
+        try:
+            make_tls_context(tls)
+        except ValueError as error:
+            named = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if name in given]
+            raise OptionError(INVALID_TLS_OPTIONS(options=", ".join(named), reason=error)) from None
+        return tls
+
 
 class TimeLimits(Group, section="Time limits and reconnecting"):
     """The options for timeouts and retries."""
@@ -164,65 +200,6 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
     )
 
 
-class Connecting(TimeLimits, Tls, Login, Proxied, WebSocket, Servers):
-    """All options of a connection; the client gets their values as plain settings, without option names."""
-
-    def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
-        """Return the settings of the client.
-
-        Args:
-            given: names of the options that were set, also by a context, for errors.
-            echo: whether the server delivers the connection's own messages to its subscriptions.
-
-        Raises:
-            OptionError: the options for TLS cannot be used.
-        """
-        key = self.nkey_seed_file or self.nkey_seed_secret or self.credentials_file or self.credentials_secret
-        if key is not None:
-            key = replace(key, token=self.token, jwt=self.jwt_secret or key.jwt)
-        return ConnectionOptions(
-            servers=self.servers,
-            discover=self.discover_servers,
-            credentials=key or Credentials(self.user, self.password, self.token),
-            tls=self._tls(given),
-            name=self.connection_name,
-            connect_timeout=self.connect_timeout,
-            request_timeout=self.request_timeout,
-            idle_timeout=self.idle_timeout,
-            ping_interval=self.ping_interval,
-            inbox_prefix=self.inbox_prefix,
-            reach=self.reach,
-            opening=self.opening,
-            echo=echo,
-        )
-
-    def retries(self, connection: ConnectionOptions) -> RetryOptions:
-        """Return how long and how often to retry."""
-        encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
-        jitter = _TLS_JITTER if encrypted else _JITTER
-        return RetryOptions(self.retry_timeout, self.reconnect_wait, jitter, self.max_reconnects)
-
-    def _tls(self, given: Collection[str]) -> TlsOptions | None:
-        """Return the settings of TLS; None when no option demands TLS."""
-        tls = TlsOptions(
-            ca=self.tls_ca_file or self.tls_ca_pem,
-            certificate=self.tls_cert_file or self.tls_cert_pem,
-            key=self.tls_key_file or self.tls_key_secret,
-            server_name=self.tls_server_name,
-            handshake_first=self.tls_handshake_first,
-        )
-        if tls == TlsOptions():
-            return None
-        from spark_nats.client.tls import make_tls_context  # slow to import, and rarely needed
-
-        try:
-            make_tls_context(tls)
-        except ValueError as error:
-            named = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if name in given]
-            raise OptionError(INVALID_TLS_OPTIONS(options=", ".join(named), reason=error)) from None
-        return tls
-
-
 class Echo(Group, section="Core NATS"):
     """The option of a connection that writes to core NATS."""
 
@@ -231,3 +208,37 @@ class Echo(Group, section="Core NATS"):
         "core NATS: whether the server may send a connection what the same connection published",
         default="true",
     )
+
+
+GROUPS: tuple[type[Group], ...] = (Servers, WebSocket, Proxied, Login, Tls, TimeLimits)
+"""The options of a connection, in the order of the documentation."""
+
+
+def make_connection_options(given: Mapping[str, Any]) -> tuple[ConnectionOptions, RetryOptions]:
+    """Return the settings of the client, and how long and how often to retry, from the options of all groups.
+
+    Args:
+        given: values of the options that were set, also by a context.
+
+    Raises:
+        OptionError: the options for TLS cannot be used.
+    """
+    servers, limits = Servers.of(given), TimeLimits.of(given)
+    connection = ConnectionOptions(
+        servers=servers.servers,
+        discover=servers.discover_servers,
+        credentials=Login.of(given).credentials,
+        tls=Tls.of(given).make_settings(given),
+        name=servers.connection_name,
+        connect_timeout=limits.connect_timeout,
+        request_timeout=limits.request_timeout,
+        idle_timeout=limits.idle_timeout,
+        ping_interval=limits.ping_interval,
+        inbox_prefix=servers.inbox_prefix,
+        reach=Proxied.of(given).reach,
+        opening=WebSocket.of(given).opening,
+        echo=Echo.of(given).echo,
+    )
+    encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
+    jitter = _TLS_JITTER if encrypted else _JITTER
+    return connection, RetryOptions(limits.retry_timeout, limits.reconnect_wait, jitter, limits.max_reconnects)

@@ -7,9 +7,9 @@ A call of :func:`option` has the type of the value in a query, so types are chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, dataclass_transform, overload
+from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack, dataclass_transform, overload
 
 from spark_nats.conditions.queries import INVALID_OPTION
 from spark_nats.errors import OptionError
@@ -97,6 +97,17 @@ class Group:
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any], streaming: bool = True, /, **others: Any) -> Self:
+        """Return the group with the values that were set, by the names of options, and with defaults for the rest.
+
+        Args:
+            given: values that were set.
+            streaming: whether the query is a streaming query; defaults depend on it.
+            others: values of fields that are no options, or that count where an option is not set.
+        """
+        return cls(**others | {field: row.value(given, streaming) for field, row in cls.options.items()})
+
     def __init_subclass__(cls, section: str = "") -> None:
         cls.section = section or cls.section
         found: dict[str, Option] = {}
@@ -110,20 +121,9 @@ class Group:
         dataclass(init=False, repr=False, frozen=True, kw_only=True)(cls)
 
 
-def values_of_group(group: type[Group], given: Mapping[str, Any], streaming: bool = True) -> dict[str, Any]:
-    """Return the values of the options of a dataclass, by the names of its fields.
-
-    Args:
-        group: the dataclass.
-        given: values that were set, by the names of options.
-        streaming: whether the query is a streaming query; defaults depend on it.
-    """
-    return {field: row.value(given, streaming) for field, row in group.options.items()}
-
-
-def names_of(group: type[Group], streaming: bool) -> set[str]:
-    """Return the names of the options of a dataclass for streaming, or for batches."""
-    return {row.name for row in group.options.values() if row.streaming in (None, streaming)}
+def names_of(groups: Iterable[type[Group]], streaming: bool) -> set[str]:
+    """Return the names of the options of some groups for streaming, or for batches."""
+    return {row.name for group in groups for row in group.options.values() if row.streaming in (None, streaming)}
 
 
 def _camel_case(name: str) -> str:

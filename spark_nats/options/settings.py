@@ -15,17 +15,19 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
-from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
+from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, GROUPS, KEYS, LOGINS, Echo, make_connection_options
 from spark_nats.options.files import is_plain, may_file_name_be_shown
 from spark_nats.options.nearest import advise_on_unknown, describe_unused_path, is_table_option
-from spark_nats.options.option import Option, read_option_value, values_of_group
+from spark_nats.options.option import Group, Option, read_option_value
 from spark_nats.options.query import JetStreamQuery
 from spark_nats.protocol.api import prefix_of_domain
 
 Known = Mapping[str, Option]
 """The options that may be set, by their names in lower case."""
 
-CONNECTION: Known = {row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in group.options.values()}
+_GROUPS: tuple[type[Group], ...] = (*GROUPS, JetStreamQuery)
+
+CONNECTION: Known = {row.name.lower(): row for group in _GROUPS for row in group.options.values()}
 """The options of a connection, for any purpose."""
 
 TOGETHER = ((*LOGINS, "password"), AUTHORITIES, (*CERTIFICATES, *KEYS), ("domain", "apiPrefix"))
@@ -48,7 +50,7 @@ class Settings:
     @property
     def api_prefix(self) -> str:
         """Subject prefix of the JetStream API."""
-        return str(values_of_group(JetStreamQuery, self.values)["api_prefix"])
+        return JetStreamQuery.of(self.values).api_prefix
 
 
 def parse_options(options: Mapping[str, str], known: Known) -> Settings:
@@ -80,9 +82,7 @@ def parse_options(options: Mapping[str, str], known: Known) -> Settings:
             raise OptionError(OPTION_NEEDS_OPTION(option=name, needed=either))
     if "domain" in values:
         values = {**values, "apiPrefix": prefix_of_domain(values["domain"])}
-    connecting = Connecting(**values_of_group(Connecting, values))
-    connection = connecting.connection(values, values.get("echo", True))
-    return Settings(given, values, connection, connecting.retries(connection))
+    return Settings(given, values, *make_connection_options(values))
 
 
 def connection_options(**options: str) -> ConnectionOptions:

@@ -26,8 +26,7 @@ from spark_nats.kinds.queries import (
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
-from spark_nats.options import connection_options, options_of_urls
-from spark_nats.options.connecting import Connecting
+from spark_nats.options import connecting, connection_options, options_of_urls
 from spark_nats.options.query import Triggers
 from spark_nats.options.settings import TOGETHER
 from spark_nats.options.values import ConsumerAckFloor, StreamOffset
@@ -757,6 +756,15 @@ def test_what_does_not_go_together_is_said_of_options_that_there_are():
     assert {documented_options()[name.lower()].option.name for name in named} == named
 
 
+def test_no_group_hides_what_another_one_has():
+    """Only a query's own class may replace what it inherits: what is inherited does not depend on the order."""
+    for group in GROUPS:
+        for name in {name for base in group.__mro__ for name in vars(base) if not name.startswith("__")}:
+            having = [base for base in group.__mro__[1:] if name in vars(base)]
+            for base in having[1:]:
+                assert issubclass(having[0], base) or name in ("section", "options"), (group, name)
+
+
 def test_an_option_of_several_kinds_is_one():
     """It is read in the same way, means the same, and stands in one section."""
     for group in GROUPS:
@@ -772,7 +780,7 @@ USES = [
     for streaming in (False, True)
     if kind.operation(writing, streaming)
 ]
-GROUPS = [Connecting, *{use.options for kind in kinds() for m in MODES if (use := kind.operation(*m))}]
+GROUPS = [*connecting.GROUPS, *{use.options for kind in kinds() for m in MODES if (use := kind.operation(*m))}]
 
 
 def parsed(kind, writing, streaming, **options):

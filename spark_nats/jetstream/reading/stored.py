@@ -141,11 +141,11 @@ def ask_and_judge_as_reader(js: JetStream, position: Position, info: StreamInfo)
     """
     place = MessageAt(info.name, position.last)
 
-    def ask(questions: Questions) -> Answers:
+    def read_or_ask(questions: Questions) -> Answers:
         return {place: _read_message_at(js, info, position.last)} if place in questions else ask_all(js, questions)
 
-    with contextlib.suppress(PermissionsError):
-        return ask_and_judge(js, position, info, ask)
+    with contextlib.suppress(PermissionsError):  # only streams with limits retention allow any number of consumers
+        return ask_and_judge(js, position, info, read_or_ask if info.retention == LIMITS else None)
     return Judgement.INTACT
 
 

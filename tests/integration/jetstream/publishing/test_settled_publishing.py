@@ -223,6 +223,28 @@ def test_rows_that_have_waited_to_be_sent_again_for_longer_than_the_window_are_l
         assert sorted(i for i in stored(client, "S") if i >= 0) == list(range(10))
 
 
+@pytest.mark.parametrize("direct", [False, True])
+def test_rows_of_an_earlier_attempt_at_a_work_queue_are_not_stored_twice_once_their_ids_may_be_forgotten(
+    server_factory: ServerFactory, direct: bool
+) -> None:
+    """A server that is killed knows no id where the last message had been taken."""
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", subjects=["S.>"], retention="workqueue", allow_direct=direct)
+        client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
+        client.delete_message("S", client.publish_acked([("S.x", b"", None)])[0])
+        why = "1 of them" if direct else "workqueue retention, and cannot be read back"
+        with (
+            pytest.raises(PublishError, match=f"it is unknown whether .*{why}.*; none of this task's rows was stored"),
+            publishing(server.url, "S", exact=True, since=0) as publisher,
+        ):
+            server.kill()
+            server.start()
+            give(publisher, "S", range(30))
+            publisher.wait_for_sent_rows()
+        assert client.held("S") == 20
+
+
 # Streams without a leader
 
 

@@ -211,6 +211,12 @@ class ChaosCluster:
         server.start()
         self._proxy(server).accept()
 
+    def restart_as(self, server: NatsServer, binary: Path | None) -> None:
+        """Upgrade or downgrade a server."""
+        self._proxy(server).refuse()
+        self._cluster.restart_as(server, binary)
+        self._proxy(server).accept()
+
     def start_all(self) -> None:
         list(self._pool.map(self.start, self.servers))
 

@@ -19,9 +19,11 @@ from tests.chaos.driver import Driver
 from tests.chaos.proxy import Direction, Proxy
 from tests.chaos.verdict import Restored
 from tests.nats_py import NatsPy, wait_until
+from tests.servers import binary_of
 
 _SOON = 30  # seconds that something has to be there which a running query has
 _SHORT_WINDOW = 2.0  # seconds
+_OLDER = "2.14.6"  # nats-server's version that shares a cluster with the newest one
 _SETTLED = 5.0  # seconds after the servers' end in which Spark notes that a micro-batch is done whose tasks are
 _NEEDS = {"retries": "a master that tries tasks again", "executors": "executors in JVMs of their own"}
 
@@ -36,6 +38,7 @@ class Scene:
     acknowledged: Callable[[], Mapping[str, int]] = dict
     random: Random = field(default_factory=Random)
     restored: list[Restored] = field(default_factory=list)
+    is_older: bool = False  # whether the servers run an older version
 
     def seconds(self, least: float, most: float) -> None:
         """Let some time pass, in which the fault lasts."""
@@ -168,6 +171,15 @@ def _rolling_restart(scene: Scene) -> None:
     for server in scene.random.sample(scene.cluster.servers, 3):
         scene.cluster.end(server)
         scene.cluster.start(server)
+        scene.cluster.wait_until_whole()
+
+
+def _other_version(scene: Scene) -> None:
+    """Downgrade the servers one after the other, or upgrade them again if they are older ones."""
+    scene.is_older = not scene.is_older
+    binary = binary_of(_OLDER) if scene.is_older else None
+    for server in scene.random.sample(scene.cluster.servers, 3):
+        scene.cluster.restart_as(server, binary)
         scene.cluster.wait_until_whole()
 
 
@@ -323,6 +335,7 @@ FAULTS = (
     Fault("step-out", _step_down_out, weight=2),
     Fault("step-meta", _step_down_meta),
     Fault("rolling", _rolling_restart),
+    Fault("version", _other_version),
     Fault("all-down", _all_down),
     Fault("restore-older", _restore(), loses=True),
     Fault("restore-older-in", _restore(IN), loses=True),

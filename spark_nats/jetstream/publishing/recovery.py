@@ -464,6 +464,11 @@ class Recovery:
         is_late = is_another or (waited > _LOOKED and waited >= self.known.id_lifetime)
         return self.exact and rows.ids is not None and is_late
 
+    def _may_be_forgotten(self, rows: Rows) -> bool:
+        """Tell the same after a disturbance, such as a lost connection: who answers since may be another process."""
+        is_unknown = self.exact and rows.ids is not None and not self._memory_now.process
+        return is_unknown or self.may_be_stored_by_another(rows)
+
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
         if self._said.add_if_new():
@@ -489,14 +494,14 @@ class Recovery:
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
             info = ask_again_if_doubted(js, info, Trust.TWICE)
             self._memory_now = memory_of(js, info)
-        if not any(map(self.may_be_stored_by_another, parts)) and all(map(self.still_knows_ids, again)):
+        if not any(map(self._may_be_forgotten, parts)) and all(map(self.still_knows_ids, again)):
             return parts
         return self._read_back_and_drop_stored(js, info, parts)
 
     def _read_back_and_drop_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
         """Return the rows without those found in the stream, and without those that a later one has replaced."""
         sent = [rows for rows in parts if rows.since and not self._are_left_to_resolver(rows)]
-        late, now = any(map(self.may_be_stored_by_another, parts)), clock.monotonic()
+        late, now = any(map(self._may_be_forgotten, parts)), clock.monotonic()
         if not sent and not late:
             return [rows._replace(since=0.0, after=0) for rows in parts]
         memory = memory_of(js, info)  # before the stream is read

@@ -257,6 +257,27 @@ def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
     return home, ",".join(server.url for server in cluster.servers if server is not home)
 
 
+def test_rows_of_another_attempt_are_not_stored_twice_when_a_stream_is_back_that_was_away(
+    cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is killed knows no id where the last message had been deleted."""
+    caplog.set_level(logging.INFO, logger="spark_nats")
+    home, others = away_from(cluster, unique)
+    with NatsPy(home.url) as client:
+        client.publish_acked([(f"{unique}.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
+        client.delete_message(unique, client.publish_acked([(f"{unique}.x", b"", None)])[0])
+    with publishing(others, unique, request_timeout=0.3, ack_timeout=120.0, exact=True, since=0) as publisher:
+        home.kill()
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(lambda: (give(publisher, unique, range(30)), publisher.wait_for_sent_rows()))
+            wait_until(lambda: "does not accept rows at the moment" in caplog.text)
+            home.start()
+            with pytest.raises(PublishError, match=r"it is unknown .*1 of them.*; none of this task's rows was stored"):
+                rest.result(60)
+    with NatsPy(home.url) as client:
+        assert client.held(unique) == 20
+
+
 def test_a_stream_whose_server_is_away_is_waited_for(
     cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -89,7 +89,7 @@ class Target(NamedTuple):
                 await message.ack_sync(timeout=30)
 
         client.run(take())
-        assert client.held(self.stream) == 0
+        wait_until(lambda: client.held(self.stream) == 0)
 
     def given(self, client: NatsPy) -> int:
         """The last sequence that the stream has given."""

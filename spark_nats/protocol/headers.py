@@ -248,7 +248,7 @@ def flatten_headers(headers: pa.Array) -> HeaderLines:
         # A null list may span values, which are not its content. To fill nulls with a number would import pandas.
         lengths = bytecolumns.values_of(pc.list_value_length(items)) * bytecolumns.flags_of(items.is_valid())
         parent = np.repeat(np.arange(len(items)), lengths)
-        items = items.flatten()
+        items = items.flatten() if len(items) else items.values.slice(0, 0)  # Spark before 4.2: without its one offset
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
             names, row = names.take(bytecolumns.integers(parent)), row[parent]
     return HeaderLines(row, names.cast(pa.string()), items.cast(pa.string()), rows)

@@ -62,7 +62,7 @@ def test_a_wrong_option_and_a_wrong_row_are_said_in_a_sentence(
 def copying(spark: SparkSession, server: Server, stream: str, checkpoint: Path, **options: Any) -> Any:
     """What writes a stream's messages to the stream `<stream>_COPY`, from the beginning."""
     rows = nats(spark.readStream, server, stream=stream, startingOffsets="earliest", **options).load()
-    copied = rows.selectExpr(f"'{stream}_COPY.x' AS subject", "payload")
+    copied = rows.selectExpr(f"'{stream}_COPY.x' AS subject", "headers", "payload")  # none have headers
     return nats(copied.writeStream, server, stream=f"{stream}_COPY", checkpointLocation=str(checkpoint))
 
 

@@ -79,12 +79,13 @@ def write_objects(
     rows = size = 0
     with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
-            if not rows and batch.nbytes >= MANY_BYTES:
+            size_here = batch.get_total_buffer_size()
+            if not rows and size_here >= MANY_BYTES:
                 try_move_to_leader(
                     js,
                     js.ask_with_retries(ask_stream_info, stream_of_store(options.store)),
                     batch.num_rows,
-                    batch.nbytes,
+                    size_here,
                 )
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMNS.types}
             for i in range(batch.num_rows):

@@ -48,7 +48,7 @@ class Together(RowWriter):
         if self._rows > MAX_ROWS:
             raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
         self._parts.append(batch)
-        self._size += batch.nbytes
+        self._size += batch.get_total_buffer_size()
         if self._size > _MAX_BYTES:
             raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_BYTES >> 20))
 

@@ -177,7 +177,7 @@ class _Target:
         stream, lease, options, sink = self.stream, self._lease, self._options, self._sink
         self._is_open = True
         if stream is not None and first is not None:
-            try_move_to_leader(lease, stream, first.num_rows, first.nbytes)
+            try_move_to_leader(lease, stream, first.num_rows, first.get_total_buffer_size())
         names_stream = stream is not None and can_rows_name_stream(stream)
         unknown = () if stream is None else headers_unknown_to(stream)
         most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids

@@ -57,6 +57,15 @@ def values_of(column: pa.Array) -> Positions:
     return values.astype(np.int64)
 
 
+def size_of(batch: pa.RecordBatch) -> int:
+    """Return about how many bytes a batch has; ``nbytes`` of a nested column may read an offset that is not there.
+
+    Spark before 4.2 leaves out the one offset of a list without entries inside a map, as in headers (arrow-java#967).
+    """
+    sizes = [each.get_total_buffer_size() if pa.types.is_nested(each.type) else each.nbytes for each in batch.columns]
+    return sum(sizes)
+
+
 def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
     """Return the values of a column of 64 bit floating point numbers; undefined where it is null."""
     if len(column) == 0:

@@ -75,11 +75,12 @@ def write_objects(
     from spark_nats.jetstream.views import ask_stream_info
     from spark_nats.kinds.objects.store import Putting
     from spark_nats.kinds.task import MANY_BYTES, leased_jetstream, try_move_to_leader
+    from spark_nats.protocol.bytecolumns import size_of
 
     rows = size = 0
     with leased_jetstream(options, f"writing to {sink.words}", waits=True) as js:
         for batch in batches:
-            size_here = batch.get_total_buffer_size()
+            size_here = size_of(batch)
             if not rows and size_here >= MANY_BYTES:
                 try_move_to_leader(
                     js,

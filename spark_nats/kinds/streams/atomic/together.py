@@ -12,7 +12,7 @@ from spark_nats.kinds.streams.atomic import conditions
 from spark_nats.kinds.streams.write.columns import CheckedRows, RowChecker, has_counters, index_of_last_equal_before
 from spark_nats.kinds.streams.write.partitions import RowWriter
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.protocol.bytecolumns import Positions, flags_of
+from spark_nats.protocol.bytecolumns import Positions, flags_of, size_of
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import BATCH_HEADER_BYTES, EXPECTED_LAST, EXPECTED_SUBJECT, first_header_values
 from spark_nats.protocol.subjects import transform_subject
@@ -48,7 +48,7 @@ class Together(RowWriter):
         if self._rows > MAX_ROWS:
             raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
         self._parts.append(batch)
-        self._size += batch.get_total_buffer_size()
+        self._size += size_of(batch)
         if self._size > _MAX_BYTES:
             raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_BYTES >> 20))
 

@@ -33,7 +33,7 @@ from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_of
 from spark_nats.kinds.task import leased_jetstream, try_move_to_leader
 from spark_nats.logs import Reporter
-from spark_nats.protocol.bytecolumns import Positions, integers
+from spark_nats.protocol.bytecolumns import Positions, integers, size_of
 from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import KNOWN_SINCE, MIRRORED_SINCE
 from spark_nats.protocol.subjects import subject_violation
@@ -177,7 +177,7 @@ class _Target:
         stream, lease, options, sink = self.stream, self._lease, self._options, self._sink
         self._is_open = True
         if stream is not None and first is not None:
-            try_move_to_leader(lease, stream, first.num_rows, first.get_total_buffer_size())
+            try_move_to_leader(lease, stream, first.num_rows, size_of(first))
         names_stream = stream is not None and can_rows_name_stream(stream)
         unknown = () if stream is None else headers_unknown_to(stream)
         most, ids = None if stream is None else stream.max_message_size, self._deduplication.ids

@@ -200,7 +200,8 @@ PROGRESS_TAKEN = Condition(
     "program, and no longer shows how far this query is; give each query one of its own"
 )
 FILTER_MATCHES_NONE = Condition(
-    "no message can match the subject {filters}: the messages in {streams} have subjects {subjects}"
+    "no new message can match the subject {filters}: the subjects of {streams} are {subjects}; read other subjects, or "
+    "add these to a stream"
 )
 STREAM_DIFFERS = Condition(
     "{stream} exists, but differs from the requested configuration in {fields}; it is not changed"

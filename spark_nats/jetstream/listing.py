@@ -347,7 +347,9 @@ class Selection:
         self.pattern = pattern
         self._listed = -math.inf
         self._said = Once()
-        self._seen: dict[str, StreamInfo] | None = {}  # None once it is known whether filters match
+        self._seen: dict[str, StreamInfo] = {}
+        self._takes: Sequence[object] = ()  # which subjects each stream took when the filters were last compared
+        self._unmatched: tuple[str, ...] = ()  # the filters that matched none of them
 
     def __str__(self) -> str:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
@@ -366,22 +368,28 @@ class Selection:
         if not self.names and self._said.add_if_new():
             logger.warning(conditions.PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
-    def note_and_warn_unmatched(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
-        """Note a stream's state; when all were seen, warn once of filters that match no subject and no message."""
-        if self._seen is None or not filters:
-            return
-        self._seen[info.name] = info
+    def note_and_warn_unmatched(
+        self, js: JetStream, infos: Mapping[str, StreamInfo], filters: Sequence[str], goes_on: bool
+    ) -> None:
+        """Note states of streams; once all are known, and when they change, warn of filters that match no subject.
+
+        A filter may match what a stream holds from before. Then only a query that ``goes_on`` after that is warned.
+        """
+        self._seen |= infos
         streams = [self._seen[name] for name in self.names if name in self._seen]
-        if len(streams) < len(self.names):
+        takes = [(each.name, each.subjects, [each.config.get(field) for field in _OTHER_SUBJECTS]) for each in streams]
+        if not filters or len(streams) < len(self.names) or takes == self._takes:
             return
-        filters = [each for each in unmatched_filters(filters, streams) if not _ask_if_message_held(js, streams, each)]
-        self._seen = None
-        if filters:
+        before, self._unmatched = self._unmatched, unmatched_filters(filters, streams)
+        self._takes = takes
+        new = [each for each in self._unmatched if each not in before]
+        new = [each for each in new if goes_on or not _ask_if_message_held(js, streams, each)]
+        if new:
             subjects = sorted({subject for stream in streams for subject in stream.subjects})
             more = f" and {len(subjects) - _SUBJECTS_SHOWN} more" if len(subjects) > _SUBJECTS_SHOWN else ""
             shown = ", ".join(subjects[:_SUBJECTS_SHOWN]) + more
             names = ", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN])
-            said = conditions.FILTER_MATCHES_NONE(filters=", ".join(filters), streams=names, subjects=shown)
+            said = conditions.FILTER_MATCHES_NONE(filters=", ".join(new), streams=names, subjects=shown)
             logger.warning(said.with_code)
 
     def leave_out_until_listed(self, name: str) -> None:

@@ -197,12 +197,19 @@ def test_who_reads_a_stream_that_is_missing_is_told_which_there_are(server_facto
 # A filter that nothing can match
 
 
+def unmatched(filters: str, streams: str, subjects: str) -> str:
+    return (
+        f"no new message can match the subject {filters}: the subjects of {streams} are {subjects}; read other "
+        "subjects, or add these to a stream"
+    )
+
+
 def test_a_filter_that_no_subject_of_the_stream_can_match_is_said_once(
     nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
 ) -> None:
     nats_py.create_stream(unique, [f"{unique}.>"])
     nats_py.publish_acked([(f"{unique}.a", b"")])
-    said = f"no message can match the subject order.>, orders: the messages in {unique} have subjects {unique}.>"
+    said = unmatched("order.>, orders", unique, f"{unique}.>")
     asked = f"order.>,orders,{unique}.b"
     assert read_sequences(nats_server, stream=unique, subject=asked) == []
     assert warnings == [said]
@@ -224,10 +231,7 @@ def test_a_filter_may_be_for_one_of_several_streams(
     assert warnings == []
     for which in both:
         read(nats_server, **which, subject=f"{names[0]}.x,{names[0].lower()}.x")
-    expected = (
-        f"no message can match the subject {names[0].lower()}.x: the messages in {names[0]}, {names[1]} have subjects "
-        f"{names[0]}.>, {names[1]}.>"
-    )
+    expected = unmatched(f"{names[0].lower()}.x", ", ".join(names), f"{names[0]}.>, {names[1]}.>")
     assert warnings == [expected] * 2
 
 
@@ -258,6 +262,40 @@ def test_what_a_stream_holds_under_other_subjects_than_it_listens_on_can_match(
     assert warnings == []
     read(nats_server, stream=streams[-1], subject=f"{unique}.other.>")
     assert len(warnings) == 1  # what is republished is stored elsewhere, if at all
+
+
+def test_a_subject_that_is_taken_away_from_a_stream_that_is_read_is_said_once_each_time(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    def listen(*subjects: str, **config: Any) -> None:
+        nats_py.api(f"STREAM.UPDATE.{unique}", {"name": unique, "subjects": subjects, **config})
+        query.look(nats_py)
+        query.look(nats_py)
+
+    a, b, c = (f"{unique}.{each}" for each in "abc")
+    nats_py.create_stream(unique, [a, b])
+    nats_py.create_stream(f"{unique}_ORIGIN", [f"{unique}_ORIGIN.>"])
+    nats_py.publish_acked([(b, b"1")])
+    options = {"stream": unique, "subject": b, "startingOffsets": "earliest"}
+    query = Query(stream_reader(nats_server, **options))
+    assert len(query.micro_batch()) == 1
+    listen(a, b, c)
+    listen(f"{unique}.*")
+    listen(a, c, sources=[{"name": f"{unique}_ORIGIN"}])  # which may have any subject
+    assert warnings == []
+    listen(a, c)
+    listen(c)
+    assert warnings == [unmatched(b, unique, f"{a}, {c}")]
+    listen(b, c)
+    nats_py.publish_acked([(b, b"2")])
+    assert len(query.micro_batch()) == 1
+    listen(c)
+    assert warnings == [unmatched(b, unique, f"{a}, {c}"), unmatched(b, unique, c)]
+    # So is one that was taken away before the query began, although there is something to read.
+    warnings.clear()
+    other = Query(stream_reader(nats_server, **options))
+    assert len(other.micro_batch()) == 2
+    assert warnings == [unmatched(b, unique, c)]
 
 
 # Paths and tables

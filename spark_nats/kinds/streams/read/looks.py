@@ -216,6 +216,8 @@ class Look:
                 del streams[name]
             elif not is_missing or (is_new and (must_exist or self.options.fail_on_data_loss)):
                 raise error
+        goes_on = self.options.ending is None
+        self.memory.selection.note_and_warn_unmatched(self.js, facts.infos, self.options.filters, goes_on)
         return replace(facts, streams=streams)
 
     def _check_stream_and_create_consumer(self, info: StreamInfo, facts: Facts) -> None:
@@ -227,7 +229,6 @@ class Look:
             self._require_peek_of_queue(info, facts.infos)
         if memory.traits.on_look:
             memory.traits.on_look(self.js, info)
-        memory.selection.note_and_warn_unmatched(self.js, info, self.options.filters)
         warn_of_times_ahead(info)
         memory.servers[name] = peers_in_connected_cluster(info, self.js.connection.info)
         (memory.large.add if info.average_size >= LARGE else memory.large.discard)(name)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 import ssl
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -65,6 +66,7 @@ class Link:
         self._tls_decided = False  # whether TLS has started, or will not be used
         self._subscriptions = Subscriptions()
         self._problem: NatsError | None = None  # a server error that is not raised yet
+        self._violations: Counter[str] = Counter()  # the texts of missing permissions
         self._last_words = b""  # protocol lines to send when the connection is closed
         deadline = clock.monotonic() + options.connect_timeout
         self._transport = _open_transport(server, options, options.connect_timeout, deadline)
@@ -193,6 +195,13 @@ class Link:
         self._check_open()
         if not self._wait_for_pong(self._session.queue_ping(), clock.monotonic() + limit):
             raise NatsTimeoutError(conditions.PING_TIMEOUT(server=self.server, timeout=limit))
+
+    def flush_and_get_violations(self) -> Counter[str]:
+        """Do as :meth:`flush`, and return how often the server has sent each text that a permission is missing."""
+        while True:
+            with contextlib.suppress(PermissionsError):
+                self.flush()
+                return self._violations
 
     def receive_and_queue_ping(self) -> None:
         """Send a PING with the next bytes; without a PONG within ``connect_timeout``, the connection is lost.
@@ -330,6 +339,8 @@ class Link:
     def _on_info_or_error(self, event: Event) -> None:
         if isinstance(event, ErrorReceived):
             self._problem = self._problem or self._make_server_error(event)
+            if event.kind is ErrorKind.PERMISSIONS:
+                self._violations[event.text] += 1
             if event.kind.closes_connection:
                 self.close()
             return

@@ -211,6 +211,11 @@ def error_text(argument: bytes) -> str:
     return printable(argument.decode("utf-8", "replace").strip().strip("'"))
 
 
+def publish_violation(subject: str) -> str:
+    """Return the text of the -ERR for a message whose subject the user may not publish to: one for each message."""
+    return f'Permissions Violation for Publish to "{subject}"'
+
+
 def error_kind(text: str) -> ErrorKind:
     """Return the kind of an -ERR by its text."""
     text = text.lower()

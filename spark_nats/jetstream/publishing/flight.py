@@ -15,7 +15,7 @@ subject that is, counts as replaced by that one (:func:`are_replaced`), and is n
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -395,13 +395,13 @@ class Flight:
             self.refused[message] = refused._replace(verdict=Verdict.RESOLVED)
             self._headers[refused.row] = header
 
-    def subjects_in_flight(self) -> list[str]:
-        """Return the subjects of unanswered messages, each once."""
+    def subjects_in_flight(self) -> Counter[str]:
+        """Return the subjects of unanswered messages, and how many messages each has."""
         found = [
             rows.subjects[stored:].filter(booleans(statuses == _IN_FLIGHT))
             for rows, stored, statuses in self._unstored_parts()
         ]
-        return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
+        return Counter(subject for each in found for subject in each.to_pylist())
 
     def mark_in_flight_refused(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
         """Mark the unanswered messages on the subjects of ``reasons`` as refused, for the reason of each subject."""

@@ -26,7 +26,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.conditions import Topic
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
-from spark_nats.errors import InvalidRowError, NatsError, PublishError
+from spark_nats.errors import InvalidRowError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.id_memory import memory_of
 from spark_nats.jetstream.publishing import decide
@@ -44,6 +44,7 @@ from spark_nats.jetstream.publishing.flight import (
 from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.control import publish_violation
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, advise_if_full
 
@@ -285,6 +286,9 @@ class Publisher:
         except PublishError:
             raise
         except NatsError as error:
+            if isinstance(error, PermissionsError):
+                with contextlib.suppress(NatsError):
+                    self._note_forbidden_rows()
             self._reconnect_and_resume(error)
         except LameDuckError:
             assert self._lease is not None  # noqa: S101 - without a lease, nobody leaves the server
@@ -390,6 +394,22 @@ class Publisher:
         while (messages := self._answers.pop()) is not None:
             self._note_answers(messages)
 
+    def _note_forbidden_rows(self) -> None:
+        """Note which rows the server did not let pass, once the others are answered.
+
+        It says so of each row, with its subject. If some rows of a subject passed before the permission ended, and are
+        not answered yet, it is unknown which.
+        """
+        said, flight = self._connection.flush_and_get_violations(), self._flight
+        while flight.in_flight > said.total() and (
+            messages := self._connection.next(self._answers, decide.LOST_OUT_OF_ORDER)
+        ):
+            self._note_answers(messages)
+        if not flight.may_be_stored:
+            sent = flight.subjects_in_flight().items()
+            forbidden = {each: text for each, count in sent if said[text := publish_violation(each)] == count}
+            flight.mark_in_flight_refused(forbidden, Verdict.REJECTED)
+
     def _receive_and_act(self) -> None:
         """Wait for answers, and act on them."""
         if self._flight.in_flight or self._flight.is_refusal_unconfirmed:
@@ -460,7 +480,7 @@ class Publisher:
         Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
         """
         flight, known = self._flight, self._recovery.known
-        subjects, strangers = flight.subjects_in_flight(), flight.strangers
+        subjects, strangers = list(flight.subjects_in_flight()), flight.strangers
         absent: list[str] = []
         prefix = self._recovery.api_prefix
         if decide.subjects_not_heard(known, subjects, prefix):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from spark_nats import clock
 from spark_nats.client.pool import leased
 from spark_nats.conditions import Topic
-from spark_nats.errors import PublishError
+from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, flight, recovery
 from spark_nats.jetstream.reading.stored import StoredIds
@@ -374,6 +374,29 @@ def test_an_error_counts_rows_that_wait_to_be_sent_again() -> None:
     with publishing(stream, ack_timeout=1.0) as publisher, pytest.raises(PublishError) as raised:
         give(publisher, 100)
     assert "of this task's rows 0 were stored and 100 were sent and not answered for certain" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("passed", "fate"),
+    [
+        (0, "none of this task's rows was stored"),
+        (1, "of this task's rows 0 were stored and 3 were sent and not answered (they may be stored), and none"),
+    ],
+)
+def test_rows_that_the_server_has_not_let_pass_are_not_stored_unless_one_may_have_passed_before(
+    passed: int, fate: str
+) -> None:
+    class Forbidding(Stream):
+        def serve(self, peer: Peer) -> None:
+            requests = peer.requests()
+            peer.answer(next(requests), self._info())
+            for i, _ in enumerate(requests):
+                if i >= passed:
+                    peer.send_soon(b"-ERR 'Permissions Violation for Publish to \"S.a\"'\r\n")
+
+    with pytest.raises(PermissionsError) as raised, publishing(Forbidding([])) as publisher:
+        give(publisher, 3)
+    assert f"; {fate}" in str(raised.value)
 
 
 @pytest.fixture

@@ -714,6 +714,27 @@ def test_results_that_have_changed_are_put_under_their_keys(
     assert nats_py.stream_info(f"KV_{unique}_KV")["state"]["last_seq"] == 3  # a was not put again
 
 
+def test_rows_that_the_user_may_not_publish_are_known_to_be_not_stored(server_factory: ServerFactory) -> None:
+    server = server_factory("""
+        authorization { users: [
+            { user: writer, password: pw, permissions: { publish: { deny: ["S.no.>", "S.never"] } } }
+            { user: admin, password: pw }
+        ] }
+    """)
+    login = {"user": "writer", "password": "pw", "stream": "S"}
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("S")
+        error = sentence_of(lambda: write(server, table_of(payload=["a"] * 3000), subject="S.never", **login))
+        assert 'Permissions Violation for Publish to "S.never"; the user lacks this permission; none of this ' in error
+        assert "none of this task's rows was stored" in error
+        names = ["a", "no.ü", "never", "no.x", "b", "never", "c"]
+        rows = table_of(subject=[f"S.{each}" for each in names], payload=names)
+        error = sentence_of(lambda: write(server, rows, **login))
+        assert 'Permissions Violation for Publish to "S.no.ü"' in error
+        assert "; of this task's rows 3 were stored, and none of the others was stored" in error
+        assert client.stored_texts("S") == ["a", "b", "c"]
+
+
 def test_a_private_inbox_prefix_is_enough(server_factory: ServerFactory) -> None:
     server = server_factory("""
         authorization { users: [

@@ -110,11 +110,12 @@ class DurableHandle:
         """Create the durable, or take over the existing one, unless this run owns it already.
 
         Raises:
-            UnsupportedStreamError: messages of the stream cannot be released, or the server is too old.
+            UnsupportedStreamError: messages of the stream cannot be released (any more), or the server is too old.
             ConsumerConflictError: the durable is not ours, somebody pulls from it, or other consumers are in its way.
             JetStreamError: another client has just created or deleted the durable, or its loss is still in doubt.
         """
         if self._created == info.created:
+            _check_purges(info)
             return
         self.retention = info.retention
         check_releasable(js, info)
@@ -378,8 +379,13 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
         consumers.check_servers_move_consumers(js, info, f"releasing from a stream with {info.retention} retention")
         return
     check_direct_gets(info)
+    _check_purges(info)
+
+
+def _check_purges(info: StreamInfo) -> None:
+    """Raise :class:`UnsupportedStreamError` if the stream is a work queue that allows no purges."""
     for name in ("deny_purge", "sealed"):
-        if info.config.get(name) is True:
+        if info.retention == WORK_QUEUE and info.config.get(name) is True:
             raise UnsupportedStreamError(conditions.NO_PURGES(stream=info.name, field=name))
 
 

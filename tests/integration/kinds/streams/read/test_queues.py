@@ -422,6 +422,25 @@ def test_a_work_queue_that_cannot_be_consumed_is_refused(
 
 
 @pytest.mark.needs("work queues")
+def test_a_work_queue_that_allows_no_purges_any_more_ends_the_query_with_what_to_do(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    config = nats_py.stream_info(unique)["config"]
+    nats_py.publish_acked([(f"{unique}.a", b"1")])
+    query = Query(reader_of(nats_server, unique))
+    nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "deny_delete": True})
+    assert len(query.micro_batch()) == 1
+    query.look(nats_py)
+    assert nats_py.held(unique) == 0  # a purge is no deletion
+    nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "deny_purge": True, "deny_delete": True})
+    nats_py.publish_acked([(f"{unique}.a", b"2")])
+    error = sentence_of(lambda: query.rows(1))
+    assert error.startswith(f"UnsupportedStreamError: stream '{unique}' does not allow purges (deny_purge), which ")
+    assert error.endswith("consume a queue that does, or a stream with limits that sources this one")
+
+
+@pytest.mark.needs("work queues")
 def test_a_peek_at_a_work_queue_without_direct_gets_is_refused(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

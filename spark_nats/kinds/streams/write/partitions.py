@@ -41,6 +41,8 @@ from spark_nats.protocol.subjects import subject_violation
 logger = logging.getLogger(__name__)
 
 _SUBJECTS_LOOKED_AT = 8
+MAX_BATCH = 1 << 30
+"""Maximum bytes of rows that are checked and encoded at once: the columns that this makes can have 2 GiB each."""
 
 Rule = Callable[[pa.RecordBatch, int], str]
 """Returns the rule that a row of a batch breaks."""
@@ -56,6 +58,7 @@ def write_partition(
         PublishError: an earlier attempt has stored rows that are not among these.
         NatsError: the server did not accept a row; the message tells which rows are safe.
     """
+    batches = cut_large_batches(batches)
     with contextlib.ExitStack() as leases:
         targets = [_Target(each, named, sink) for each, named in _ask_targets_and_tasks(options, task)]
         for target in targets:
@@ -71,6 +74,18 @@ def write_partition(
                 targets[0].send(targets[0].rows_to_send(batch))
         counts = [target.finish() for target in targets]
         return sum_of([target.check_stored_and_add_up(each) for target, each in zip(targets, counts, strict=True)])
+
+
+def cut_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on, those of more than :data:`MAX_BATCH` bytes in parts; a part has at least one row."""
+    for batch in batches:
+        waiting = [batch]
+        while waiting:
+            part = waiting.pop()
+            if part.nbytes > MAX_BATCH and (half := part.num_rows // 2):
+                waiting += [part[half:], part[:half]]
+            else:  # offsets that are too large stay too large in a slice, but not in a copy
+                yield part if part is batch else part.take(integers(np.arange(part.num_rows)))
 
 
 def _ask_targets_and_tasks(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptions, WriteTask]]:

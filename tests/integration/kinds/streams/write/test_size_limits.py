@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_nats.kinds.streams.write import partitions
 from tests.integration.kinds.objects.test_objects import contents
 from tests.integration.support import MENDING, run_task, sentence_of, table, write
 from tests.nats_py import NatsPy
@@ -89,3 +91,23 @@ def test_objects_are_cut_to_what_their_store_takes(
     named = pa.table({"name": ["n"], "content": [b""], "description": ["x" * limit]})
     said = sentence_of(lambda: write(nats_server, named, objectStore=unique))
     assert f"and the object store's max_msg_size is {limit}" in said
+
+
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.large_string()], ids=str)
+def test_a_batch_with_more_bytes_than_a_column_can_have_is_written_in_parts(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    nats_py.create_stream(unique)
+    sizes = [1, 700, 0, 1, 2, 999, 300, 300, 300, 5]
+    payloads = [bytes([ord("a") + i]) * size for i, size in enumerate(sizes)]
+    begin = 1 << 31  # the bytes before these payloads are never touched, so they take no memory
+    data = np.zeros(begin + sum(sizes), np.uint8)
+    data[begin:] = np.frombuffer(b"".join(payloads), np.uint8)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) + begin
+    column = pa.Array.from_buffers(kind, len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    monkeypatch.setattr(partitions, "MAX_BATCH", 1000)
+    write(nats_server, pa.table({"payload": column}), stream=unique, subject=f"{unique}.x")
+    assert [each.payload for each in nats_py.read_stream(unique)] == payloads
+    last = pa.table({"payload": [b"x"] * 99 + [None]})
+    said = sentence_of(lambda: write(nats_server, last, stream=unique, subject=f"{unique}.x"))
+    assert "row 99 of the task cannot be sent: column 'payload' is null" in said

@@ -58,7 +58,7 @@ FEATURES: dict[str, Feature] = {
     "ttl": Feature(
         (2, 11),
         "[`ttl`](writing.md) of a row, and markers of what has expired",
-        "refused: the stream does not allow it, or `that old does not act` on the header",
+        "refused (`NATS_SERVER_TOO_OLD`), or `that old does not act` on the header",
         "ADR-43",
     ),
     "repeated conditions": Feature(
@@ -85,7 +85,7 @@ FEATURES: dict[str, Feature] = {
     "counters": Feature(
         (2, 12),
         "[`increment`](writing.md#counters-schedules-rollups), on streams of counters",
-        "refused: there are none",
+        "refused (`NATS_SERVER_TOO_OLD`)",
         "ADR-49",
     ),
     "atomic": Feature((2, 12), "[`atomic`](writing.md)", "refused (`NATS_SERVER_STORES_SINGLY`)", "ADR-50"),

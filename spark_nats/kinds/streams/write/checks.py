@@ -21,6 +21,7 @@ from spark_nats.errors import (
     answer_or_raise,
 )
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import too_old_error
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import Bucket, Entry, create_bucket_if_missing, entry_of, value_question
 from spark_nats.jetstream.listing import ask_matching_names, ask_stream_names, suggesting_names
@@ -34,6 +35,7 @@ from spark_nats.kinds.streams.write.columns import has_counters
 from spark_nats.kinds.streams.write.notes import check_can_read_back, end_mark, parse_note, reporting_unusable_bucket
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.subjects import find_overlap
 
@@ -124,6 +126,7 @@ def prepare_write_and_mark_start(
             with sink.naming(js) if sink.naming else suggesting_names(js, [name], to_read=False):
                 stream, _ = create_or_check_target(js, options.for_stream(name))
             if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
+                _check_new_enough(stream, "ttl", 2, 11)
                 raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=name))
             _check_counters(stream, options, columns)
             relies_on_ids = not options.is_exact and (options.gives_ids or "msg_id" in columns)
@@ -137,9 +140,16 @@ def prepare_write_and_mark_start(
         return _check_replay_and_mark_start(js, options, streams, streaming)
 
 
+def _check_new_enough(stream: StreamInfo, column: str, *wanted: int) -> None:
+    """Raise :class:`UnsupportedStreamError` if the stream's server does not know what a column needs of the stream."""
+    if is_older(stream.server_version, *wanted):
+        raise too_old_error(stream.name, stream.server_version, ".".join(map(str, wanted)), f"the column {column!r}")
+
+
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
     """Check that a stream of counters gets only increments, which expect nothing, and any other stream gets none."""
     if "increment" in columns and not has_counters(stream):
+        _check_new_enough(stream, "increment", 2, 12)
         raise SchemaError(conditions.NO_COUNTERS(stream=stream.name))
     if not has_counters(stream):
         return

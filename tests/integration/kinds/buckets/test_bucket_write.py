@@ -433,6 +433,7 @@ def test_a_lifetime_below_a_second_is_refused(nats_server: Server, ageing: Kv) -
     )
 
 
+@pytest.mark.needs("ttl")
 def test_a_bucket_whose_keys_cannot_expire_is_told_at_once(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     rows = entries(key=["a"], value=[b"1"], expected_revision=[0], ttl=["1h"])
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, createBucket="true"))

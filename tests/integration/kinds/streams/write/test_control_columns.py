@@ -18,7 +18,7 @@ from spark_nats.errors import DataLossError, PublishError
 from spark_nats.jetstream import views
 from tests.integration.support import MENDING, run_task, sentence_of, table, write
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import IN_DOCKER, OLDER_BINARY, Cluster, Server
+from tests.servers import BINARY_2_10, IN_DOCKER, OLDER_BINARY, Cluster, Server, ServerFactory
 
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
@@ -387,6 +387,7 @@ def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: N
     assert nats_py.held(unique) == 0
 
 
+@pytest.mark.needs("counters")
 def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     rows = table(subject=[f"{unique}.a"], increment=[1])
@@ -394,6 +395,27 @@ def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server,
         f"SchemaError: stream '{unique}' has no counters (its allow_msg_counter is not true), but there is a "
         "column 'increment'; create a stream with allow_msg_counter, or drop the column"
     )
+
+
+@pytest.mark.skipif(not BINARY_2_10.exists(), reason="needs nats-server 2.10")
+def test_a_server_that_is_too_old_for_a_column_is_named_instead_of_the_streams_configuration(
+    server_factory: ServerFactory,
+) -> None:
+    server = server_factory(binary=BINARY_2_10)
+    old = "but the server of stream {!r} is 2.10 or older; upgrade the servers"
+    made = {"createStream": json.dumps({"subjects": ["S"], "allow_msg_ttl": True, "allow_msg_counter": True})}
+    for rows, column, since in (
+        (table(subject=["S"], payload=[b""], ttl=["1h"]), "ttl", "2.11"),
+        (table(subject=["S"], increment=[1]), "increment", "2.12"),
+    ):
+        assert sentence_of(lambda rows=rows: write(server, rows, stream="S", **made)) == (  # type: ignore[misc]
+            f"UnsupportedStreamError: the column '{column}' needs nats-server {since} or newer, {old.format('S')}"
+        )
+    entry = pa.table({"key": ["a"], "value": ["1"], "expected_revision": [0], "ttl": ["1h"]})
+    error = sentence_of(lambda: write(server, entry, bucket="B", createBucket="true"))
+    assert error.endswith(f"the column 'ttl' needs nats-server 2.11 or newer, {old.format('KV_B')}")
+    with NatsPy(server.url) as client:
+        assert client.held("S") == client.held("KV_B") == 0
 
 
 @pytest.mark.needs("counters")

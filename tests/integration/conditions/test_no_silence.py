@@ -370,10 +370,11 @@ def test_a_stream_that_rows_name_has_to_be_the_one_that_is_written_to(
     nats_py.create_stream(unique)
     write(nats_server, rows(f"{unique}.a", 2, stream=[unique, None]), stream=unique)
     elsewhere = rows(f"{unique}.a", 3, stream=[unique, None, "PAYMENTS"])
-    assert sentence_of(lambda: write(nats_server, elsewhere, stream=unique)) == (
-        "InvalidRowError: row 2 of the task cannot be sent: column 'stream' is 'PAYMENTS', and rows go where the "
-        f"option 'stream' says, to '{unique}'; drop or rename the column; nothing was sent"
-    )
+    for to in ({"stream": unique}, {"streamPattern": unique}):  # no option is named that is not set
+        assert sentence_of(lambda to=to: write(nats_server, elsewhere, **to)) == (  # type: ignore[misc]
+            "InvalidRowError: row 2 of the task cannot be sent: column 'stream' is 'PAYMENTS', but its row goes to "
+            f"'{unique}': this column does not route rows; drop or rename it; nothing was sent"
+        )
     assert len(nats_py.read_stream(unique)) == 2
     said = sentence_of(lambda: write(nats_server, elsewhere))
     assert said.startswith("SchemaError: column 'stream' cannot be written to core NATS, and would be lost; rename")
@@ -386,4 +387,4 @@ def test_a_bucket_that_rows_name_has_to_be_the_one_that_is_written_to(nats_serve
     write(nats_server, table(bucket=[unique, unique]), bucket=unique, createBucket="true")
     write(nats_server, table(bucket=["OTHER", "OTHER"], revision=[1, 2]), bucket=unique)
     said = sentence_of(lambda: write(nats_server, table(bucket=[unique, "OTHER"]), bucket=unique))
-    assert "row 1 of the task cannot be sent: column 'bucket' is 'OTHER', and rows go where the option 'bucket'" in said
+    assert "row 1 of the task cannot be sent: column 'bucket' is 'OTHER', but its row goes to '" in said

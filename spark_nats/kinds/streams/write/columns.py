@@ -237,9 +237,7 @@ class RowChecker:
         elsewhere = bytecolumns.flags_of(pc.not_equal(values, place).fill_null(False))
         if elsewhere.any():
             shown = printable(values[int(elsewhere.argmax())].as_py())
-            rule = (
-                f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
-            )
+            rule = f"is {shown!r}, but its row goes to {place!r}: this column does not route rows; drop or rename it"
             raise self._invalid_row_error(first_row, int(elsewhere.argmax()), column, rule)
 
     def _invalid_row_error(

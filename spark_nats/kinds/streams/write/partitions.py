@@ -82,7 +82,7 @@ def cut_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         waiting = [batch]
         while waiting:
             part = waiting.pop()
-            if part.nbytes > MAX_BATCH and (half := part.num_rows // 2):
+            if size_of(part) > MAX_BATCH and (half := part.num_rows // 2):
                 waiting += [part[half:], part[:half]]
             else:  # offsets that are too large stay too large in a slice, but not in a copy
                 yield part if part is batch else part.take(integers(np.arange(part.num_rows)))

@@ -1,4 +1,5 @@
-"""The connector as the scripts call it: `ours read bucket=B`, `ours write stream=S < rows`, `ours stream S s.>`.
+"""The connector as the scripts call it: `ours read bucket=B`, `ours write stream=S < rows`, `ours stream S s.>`; and
+`ours consumers S`: what others read a stream with.
 
 Rows are printed and read as JSON, one a line. What differs from run to run is left out: times, and columns without a
 value.
@@ -41,6 +42,7 @@ _TYPES: dict[str, DataType] = {
 }
 _LEFT_OUT = {"timestamp", "created", "modified", "stream", "bucket"}
 _LONGEST = 50_000
+_CONSUMER = ("durable_name", "deliver_group", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
 _ROW = {
     "subject": pa.string(),
     "payload": pa.string(),
@@ -114,6 +116,14 @@ def main() -> None:
         with NatsPy(url) as client:
             config = client.stream_info(name)["config"]
         print(name, json.dumps({field: config.get(field) for field in fields} if fields else config, sort_keys=True))
+    elif what == "consumers":
+        with NatsPy(url) as client:
+            listed = client.api(f"CONSUMER.LIST.{arguments[0]}")["consumers"] or []
+        for info in sorted(listed, key=lambda each: each["config"].get("durable_name", "")):
+            made = {field: info["config"][field] for field in _CONSUMER if field in info["config"]}
+            made |= {"acknowledged": info["ack_floor"]["stream_seq"], "waiting": info["num_ack_pending"]}
+            print(json.dumps(made))
+        print(f"consumers: {len(listed)}")
     else:
         options = dict(each.split("=", 1) for each in arguments)
         {"read": read, "write": write_rows}[what](url, options)

@@ -19,6 +19,7 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ApiError, ErrCode
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
+from spark_nats.protocol.publish_acks import advise_if_full
 
 DEMANDED_BYTES = 16 * 1024 * 1024
 """The size of a small state, of some 50,000 keys, for accounts that demand a limit; it counts as used at once."""
@@ -72,7 +73,7 @@ class Bucket:
         if isinstance(stored, ApiError):
             code, err_code, reason = stored
             said = VALUE_REFUSED(bucket=self._name, bytes=len(value), reason=reason, code=code, err_code=err_code)
-            raise JetStreamError(said, *stored, transient=stored.transient)
+            raise JetStreamError(said.with_text(said + advise_if_full(reason)), *stored, transient=stored.transient)
         return stored
 
     def keys(self, pattern: str) -> list[str]:

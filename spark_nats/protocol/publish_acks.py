@@ -310,11 +310,14 @@ _FULL = {
     "maximum bytes exceeded": "the stream is full: raise its max_bytes, or remove messages",
     "maximum messages per subject exceeded": "the subject is full: raise the stream's max_msgs_per_subject, or remove "
     "messages",
+    "resource limits exceeded for account": "the account has used up what it may store: raise its limit, or remove "
+    "messages of any of its streams",
+    "invalid operation on sealed stream": "the stream is sealed, which nothing undoes: write to another one",
 }
 
 
 def advise_if_full(reason: str) -> str:
-    """Return what to do, after a semicolon, if the reason of a refusal is that a limit is reached; else nothing."""
+    """Return what to do, after a semicolon, if a refusal means that nothing more is stored; else nothing."""
     advice = _FULL.get(reason.partition(" (")[0])
     return f"; {advice}" if advice else ""
 

@@ -21,6 +21,7 @@ from tests.integration.support import (
     finish,
     nats,
     read,
+    run_task,
     save,
     sentence_of,
     source,
@@ -455,6 +456,28 @@ def test_a_full_stream_says_which_limit_to_raise(
     rows = pa.table({"payload": ["x" * 90] * 3})
     how = {"stream": unique, "subject": f"{unique}.x", "atomic": atomic}
     assert f" exceeded (503, 10077); {advice}; " in sentence_of(lambda: write(nats_server, rows, **how))
+
+
+def test_a_sealed_stream_says_that_it_stays_so(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    config = nats_py.create_stream(unique)["config"]
+    nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "sealed": True})
+    said = sentence_of(lambda: write(nats_server, pa.table({"payload": ["x"]}), stream=unique, subject=f"{unique}.x"))
+    assert "(400, 10109); the stream is sealed, which nothing undoes: write to another one" in said
+
+
+def test_an_account_that_may_store_no_more_says_so(server_factory: ServerFactory) -> None:
+    limits = "max_file: 20KB, max_mem: 1MB, max_streams: 9, max_consumers: 9"
+    users = "users: [{user: u, password: p}]"
+    server = server_factory(f"no_auth_user: u\naccounts: {{ A: {{ jetstream: {{ {limits} }}, {users} }} }}")
+    advice = "(400, 10002); the account has used up what it may store: raise its limit, or remove messages"
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        client.store("S.x", [b"x" * 30_000])  # the one that goes over the limit is stored
+        rows = pa.table({"payload": ["x"]})
+        assert advice in sentence_of(lambda: write(server, rows, stream="S", subject="S.x"))
+        noted = sentence_of(lambda: run_task(server.url, rows, stream="S", subject="S.x"))
+        assert "does not accept a value" in noted
+        assert advice in noted
 
 
 def test_more_replicas_than_servers_are_refused_with_advice(nats_server: Server, unique: str) -> None:

@@ -18,8 +18,8 @@ COLUMN_FOR_STREAMS = Condition(
 )
 STATE_BUCKET_OLDER = Condition(
     "the state bucket {bucket!r} is older than the query's checkpoint, which is at micro-batch {batch}: {reason} (was "
-    "it restored from a copy, has the query run without deduplicate=exact meanwhile, or has another query run with a "
-    "copy of this checkpoint?)"
+    "it restored from a copy, do its values expire (max_age), has the query run without deduplicate=exact meanwhile, "
+    "or has another query run with a copy of this checkpoint?)"
 )
 BATCHES_SKIPPED = Condition(
     "{task} follows micro-batch {batch}, as where state was repartitioned between two runs of the query: stream "

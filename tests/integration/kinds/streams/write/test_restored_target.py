@@ -463,10 +463,11 @@ def test_a_bucket_that_was_put_back_is_an_error_and_no_duplicates(
         }[known]
         assert said == (
             "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 3: "
-            f"{why} (was it restored from a copy, has the query run without deduplicate=exact meanwhile, or has "
-            "another query run with a copy of this checkpoint?); put the right copy of the bucket back; of queries "
-            "with copies of one checkpoint, run only the one that has gone furthest; or set the option "
-            "'failOnDataLoss' to false for this micro-batch, of which rows may then be stored twice"
+            f"{why} (was it restored from a copy, do its values expire (max_age), has the query run without "
+            "deduplicate=exact meanwhile, or has another query run with a copy of this checkpoint?); put the right "
+            "copy of the bucket back; of queries with copies of one checkpoint, run only the one that has gone "
+            "furthest; or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may then be "
+            "stored twice"
         )
     assert restorable.stored("T") == once_each(range(400))
     note(restorable, states[-1])  # the right copy

@@ -64,7 +64,10 @@ STREAM_MADE_AGAIN = Condition(
     "stream {stream!r} was deleted and created again: the query had read the stream created at {old} up to sequence "
     "{sequence}, and the present one was created at {created}; the later messages of the old one are lost"
 )
-STREAM_DELETED = Condition("the stream {stream!r} does not exist any more: whatever it held{where} is lost")
+STREAM_DELETED = Condition(
+    "the stream {stream!r} does not exist any more: whatever it held{where} is lost (if nobody has deleted it, a "
+    "stricter limit may hide it since its server has started: see the server's log)"
+)
 PATTERN_CHANGED = Condition(
     "the query has read the stream {stream!r} up to sequence {sequence}, but the option 'streamPattern' does not match "
     "it any more: its later messages are not read"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -303,15 +304,22 @@ def _raising_on_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
 
     If the exception is swallowed, the next :meth:`.Voice.begin_step` or :meth:`.Voice.note_progress` raises it again.
+    Python does that in a callback, as while a module is imported, and would print a traceback.
     """
 
     def end(number: int, _: Any) -> NoReturn:
         voice.interruption = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
         raise voice.interruption
 
+    def show_others(swallowed: Any) -> None:
+        if swallowed.exc_value is not voice.interruption:
+            show(swallowed)
+
+    show, sys.unraisablehook = sys.unraisablehook, show_others
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
     finally:
+        sys.unraisablehook = show
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -18,7 +19,7 @@ from spark_nats import __version__
 from spark_nats.cli import main
 from spark_nats.client.pool import borrow
 from spark_nats.demo.orders import Orders, Revenue
-from spark_nats.demo.run import Streams, publish
+from spark_nats.demo.run import Streams, _raising_on_signals, publish
 from spark_nats.demo.spark import describe_differing_orders, differing_results
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
@@ -187,6 +188,22 @@ def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed(
         with pytest.raises(type(interruption)):
             voice.note_progress(1, 2, "read")
         voice.begin_step(None)
+
+
+class Interrupting:
+    """Interrupts the program where Python swallows exceptions."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_was_swallowed_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    with Voice() as voice, _raising_on_signals(voice):
+        Interrupting()
+        assert isinstance(voice.interruption, KeyboardInterrupt)
+    assert printed == []
 
 
 def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:

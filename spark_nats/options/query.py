@@ -75,6 +75,11 @@ class RowQuery(Query):
         """The target stream; None for core NATS."""
         return None
 
+    @property
+    def has_several_targets(self) -> bool:
+        """Whether each row goes to that one of several streams which listens on its subject."""
+        return False
+
     def is_target(self, stream: str) -> bool:
         """Tell whether rows may go to a stream."""
         return stream == self.stream

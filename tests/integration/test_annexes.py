@@ -52,12 +52,12 @@ ANNEXES = {
     ),
     "proxies": Annex(
         ("options/proxied.py", "client/proxy.py"),
-        {"options/connecting.py": "Proxied, options.proxied self.reach"},
+        {"options/connecting.py": "Proxied, options.proxied Proxied.of"},
         {"stream": "S", "proxy": "http://p"},
     ),
     "WebSocket": Annex(
         ("options/websocket.py", "client/websocket.py", "conditions/websocket.py"),
-        {"options/connecting.py": "WebSocket, options.websocket self.opening", "client/servers.py": '"ws":'},
+        {"options/connecting.py": "WebSocket, options.websocket WebSocket.of", "client/servers.py": '"ws":'},
         {"stream": "S", "websocketHeadersSecret": "{}"},
     ),
     "dead letters": Annex(

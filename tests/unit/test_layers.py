@@ -39,7 +39,7 @@ ROOMS = {
     "kinds.task": "clock sparkapi client jetstream options kinds.preparing",
     "kinds.streams.conditions": "conditions",
     "kinds.streams.atomic.conditions": "conditions",
-    "kinds.streams.atomic.options": "options",
+    "kinds.streams.atomic.options": "errors options kinds.streams.atomic.conditions",
     "kinds.streams.dead_letters.conditions": "conditions",
     "kinds.streams.dead_letters.options": "errors options kinds.streams.dead_letters.conditions",
     "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions kinds.streams.atomic.options "

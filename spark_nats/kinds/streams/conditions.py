@@ -21,10 +21,6 @@ PATTERN_CANNOT_CONSUME = Condition(
 )
 NOTHING_AFTER_LATEST = Condition("option 'startingOffsets' is latest, so a batch has nothing to read; use earliest")
 NOTHING_BEFORE_EARLIEST = Condition("option 'endingOffsets' is earliest, so a batch has nothing to read; use latest")
-ONE_STREAM_TOGETHER = Condition(
-    "option 'atomic' stores the rows of a partition together, which a server does in one stream only; name one in the "
-    "option 'stream'"
-)
 ONE_SUBJECT_TO_WRITE = Condition(
     "option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}"
 )

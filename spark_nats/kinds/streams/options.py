@@ -290,7 +290,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     @property
     def has_several_targets(self) -> bool:
-        """Whether each row goes to that one of several streams which listens on its subject."""
+        """Whether there are several, or may be."""
         return len(self.streams) > 1 or self.pattern is not None
 
     @property
@@ -333,8 +333,6 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     def check_and_make_query(self, given: Collection[str]) -> Self:
         """Return the options after checking them."""
-        if self.has_several_targets and self.atomic:
-            raise OptionError(conditions.ONE_STREAM_TOGETHER())
         if self.pattern and self.create:
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
         if self.subject and (violation := subject_violation(self.subject) or ("," in self.subject and _HAS_COMMA)):

@@ -35,5 +35,9 @@ INCREMENTS_LOST_TOGETHER = Condition(
     "together as empty messages, and refuse every later increment of their subjects; nothing was sent; upgrade the "
     "servers to 2.14.3 or newer, or drop the option 'atomic'"
 )
+ONE_STREAM_TOGETHER = Condition(
+    "option 'atomic' stores the rows of a partition together, which a server does in one stream only; name one in the "
+    "option 'stream'"
+)
 
 set_codes(globals())

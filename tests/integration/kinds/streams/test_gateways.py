@@ -78,14 +78,19 @@ def test_a_stream_that_moves_to_another_cluster_is_written_and_read_on(tmp_path:
         queries = {name: Query(stream_reader(servers[name].url, PAYLOAD, stream="S")) for name in ends}
         seen: dict[str, list[int]] = {name: numbers_of(query.micro_batch()) for name, query in queries.items()}
         written = 0
+
+        def write() -> int:
+            numbers = range(written, written + 50)
+            rows = pa.table({"subject": ["s"] * 50, "payload": [str(i) for i in numbers]})
+            run_task(servers["a0"].url, rows, str(written), prepared=not written, stream="S")
+            return numbers.stop
+
+        written = write()  # and prepare the query, which is not tried again
         for cluster in "BA":
             config["placement"] = {"cluster": cluster}
             wait_until(lambda: "config" in ask("STREAM.UPDATE.S", config), timeout=60)
             while not is_at(cluster) or written % 200:
-                numbers = range(written, written + 50)
-                rows = pa.table({"subject": ["s"] * 50, "payload": [str(i) for i in numbers]})
-                run_task(servers["a0"].url, rows, str(written), prepared=not written, stream="S")
-                written = numbers.stop
+                written = write()
                 for name, query in queries.items():
                     seen[name] += numbers_of(query.micro_batch())
         for name, query in queries.items():

@@ -76,7 +76,7 @@ class _Sizes:
     restarts_after: float  # seconds of copying between two restarts
 
 
-_WHOLE = _Sizes(10_000_000, 5000, 10_000, 7_300_000, 1200.0, 120.0)
+_WHOLE = _Sizes(10_000_000, 5000, 10_000, 7_300_000, 7200.0, 600.0)
 _QUICK = _Sizes(100_000, 100, 200, 50_000, 20.0, 7.0)
 
 

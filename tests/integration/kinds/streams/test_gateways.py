@@ -65,7 +65,8 @@ def test_a_stream_that_moves_to_another_cluster_is_written_and_read_on(tmp_path:
 
     def is_at(cluster: str) -> bool:
         found = ask("STREAM.INFO.S").get("cluster", {})
-        return found.get("name") == cluster and "desired" not in found and not found.get("replicas")
+        is_led = found.get("name") == cluster and bool(found.get("leader"))
+        return is_led and "desired" not in found and not found.get("replicas")
 
     try:
         with ThreadPoolExecutor() as pool:
@@ -74,7 +75,8 @@ def test_a_stream_that_moves_to_another_cluster_is_written_and_read_on(tmp_path:
         config = {"name": "S", "subjects": ["s"], "num_replicas": 1, "allow_direct": True, "storage": "file"}
         config |= {"placement": {"cluster": "A"}}
         wait_until(lambda: "config" in ask("STREAM.CREATE.S", config) or is_at("A"), timeout=60)
-        created, ends = ask("STREAM.INFO.S")["created"], ["a0", "b0"]
+        wait_until(lambda: is_at("A"), timeout=60)
+        created, ends = wait_until(lambda: ask("STREAM.INFO.S").get("created")), ["a0", "b0"]
         queries = {name: Query(stream_reader(servers[name].url, PAYLOAD, stream="S")) for name in ends}
         seen: dict[str, list[int]] = {name: numbers_of(query.micro_batch()) for name, query in queries.items()}
         written = 0
@@ -97,7 +99,7 @@ def test_a_stream_that_moves_to_another_cluster_is_written_and_read_on(tmp_path:
             seen[name] += numbers_of(query.rows(written - len(seen[name])))
             assert seen[name] == list(range(written))
             assert numbers_of(read(servers[name].url, PAYLOAD, stream="S")) == list(range(written))
-        assert ask("STREAM.INFO.S")["created"] == created
+        assert wait_until(lambda: ask("STREAM.INFO.S").get("created")) == created
     finally:
         for server in servers.values():
             server.kill()

@@ -220,6 +220,11 @@ def named(version: Version) -> str:
     return ".".join(map(str, version))
 
 
+def since(*version: int) -> pytest.MarkDecorator:
+    """Skip a test on older servers, which lack what it needs of them, and which is no feature of ours."""
+    return pytest.mark.skipif(server_version() < version, reason=f"needs nats-server {named(version)}")
+
+
 def skip_on(binary: Path | None, *features: str) -> None:
     """Skip the test that runs on a server of its own, such as `BINARY_2_10`, if that lacks a feature."""
     missing = _missing(features, server_version(binary))

@@ -4,6 +4,7 @@ import pytest
 
 from tests.integration.support import read, table, write
 from tests.nats_py import NatsPy
+from tests.needs import since
 from tests.servers import OLDER_BINARY, ServerFactory
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -22,6 +23,7 @@ CONFIG = """
     ],
     ids=["2.11", "newest"],
 )
+@since(2, 14)
 def test_a_server_that_traces_marks_what_it_has_traced(
     server_factory: ServerFactory, binary: object, marked: dict[str, list[str]]
 ) -> None:

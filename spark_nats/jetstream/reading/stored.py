@@ -37,6 +37,7 @@ from spark_nats.protocol.bytecolumns import (
     texts,
     values_of,
 )
+from spark_nats.protocol.control import is_older
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, first_header_values, wrap_lines
 from spark_nats.protocol.messages import numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_wrong_last_id
@@ -79,7 +80,8 @@ def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") ->
     if stream.retention != LIMITS:
         if since >= stream.last_sequence:
             return StoredIds(byte_strings([]).cast(pa.binary()), "")
-        if not (stream.allows_direct_gets and may_use_direct_gets(js, stream.name)):
+        has_batches = stream.allows_direct_gets and not is_older(stream.server_version, 2, 11)
+        if not (has_batches and may_use_direct_gets(js, stream.name)):
             return StoredIds(byte_strings([]).cast(pa.binary()), reason_not_readable(stream))
         way = ReadMethod.GETS
     end = end_of(stream)

@@ -33,6 +33,7 @@ from tests.integration.support import (
     write,
 )
 from tests.nats_py import NatsPy, wait_until
+from tests.needs import since
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory, end, free_ports
 
@@ -152,6 +153,7 @@ def test_every_login_works_through_a_websocket(
     assert f"{url} refused the credentials: Authorization Violation" in refusal
 
 
+@since(2, 11)
 def test_a_cookie_of_the_request_may_be_the_login(server_factory: ServerFactory, tmp_path: Path) -> None:
     config, url, _ = plain(tmp_path, 'user_cookie: "u"', 'pass_cookie: "p"')
     server_factory(config + 'authorization { user: ann, password: "annsOwn" }', jetstream=False)

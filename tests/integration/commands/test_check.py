@@ -45,6 +45,7 @@ from tests.integration.commands.test_permissions import (
 )
 from tests.integration.support import monitoring, write
 from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.needs import since
 from tests.operator_mode import OperatorMode
 from tests.servers import BINARY_2_12, OLDER_BINARY, Cluster, Server, ServerFactory, binary_of, free_ports, paused
 
@@ -764,6 +765,7 @@ def test_a_context_says_how_to_connect(
     assert "login       admin, account $G" in capsys.readouterr().out
 
 
+@since(2, 11)  # older ones say the key of a user, not the name
 def test_a_login_by_jwt_and_tls_is_said_to_end(check: Command, server_factory: ServerFactory, tmp_path: Path) -> None:
     mode, certificates = OperatorMode(), Certificates(tmp_path)
     server = server_factory(certificates.config() + mode.config)

@@ -449,6 +449,7 @@ def assert_counts(error: str, held: int) -> None:
     ],
 )
 @pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.needs("atomic", only="True")
 def test_a_full_stream_says_which_limit_to_raise(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any], advice: str, atomic: bool
 ) -> None:
@@ -509,6 +510,7 @@ def test_a_subject_of_no_stream_is_named(nats_server: Server, nats_py: NatsPy, u
     assert nats_py.held(unique) == 9
 
 
+@pytest.mark.needs("named streams")
 def test_a_subject_of_another_stream_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     mine, other = f"{unique}_MINE", f"{unique}_OTHER"
     nats_py.create_stream(mine)

@@ -33,6 +33,7 @@ from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten_headers
 from tests.connections import options_for, publisher_for
 from tests.nats_py import NatsPy, wait_until
+from tests.needs import since
 from tests.servers import OLDER_BINARY
 
 
@@ -441,6 +442,7 @@ def publish_at_once(server, tasks, rows, identified):
 
 @pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
 @pytest.mark.parametrize("tasks", [1, 4])
+@since(2, 11)
 def test_rows_that_a_stream_refuses_because_it_was_given_too_many_are_sent_again(server_factory, tasks, identified):
     server = server_factory("jetstream { max_buffered_msgs: 50 }")
     found, stored = publish_at_once(server, tasks, 2000, identified)

@@ -35,6 +35,7 @@ def lose(js: JetStream, hold: DurableHandle, stream: str) -> None:
     hold.check_owner_if_due(js)
 
 
+@pytest.mark.needs("interest streams")
 def test_a_new_durable_is_announced_before_the_reader_has_begun(js: JetStream, stream: str) -> None:
     first, second, third = run(stream), run(stream), run(stream)
     first.create_or_take_over(js, ask_stream_info(js, stream))
@@ -50,6 +51,7 @@ def test_a_new_durable_is_announced_before_the_reader_has_begun(js: JetStream, s
     assert third.has_reader_begun
 
 
+@pytest.mark.needs("interest streams")
 def test_a_durable_that_is_gone_before_the_reader_has_begun_is_a_new_one_again(js: JetStream, stream: str) -> None:
     hold = run(stream)
     hold.create_or_take_over(js, ask_stream_info(js, stream))
@@ -61,6 +63,7 @@ def test_a_durable_that_is_gone_before_the_reader_has_begun_is_a_new_one_again(j
     assert hold.has_reader_begun
 
 
+@pytest.mark.needs("interest streams")
 def test_a_durable_that_is_deleted_under_its_reader_is_announced_each_time(js: JetStream, stream: str) -> None:
     hold = run(stream)
     hold.create_or_take_over(js, ask_stream_info(js, stream))
@@ -78,6 +81,7 @@ def test_a_durable_that_is_deleted_under_its_reader_is_announced_each_time(js: J
         assert hold.has_reader_begun
 
 
+@pytest.mark.needs("work queues")
 def test_messages_of_a_work_queue_are_not_released_because_a_former_leader_does_not_know_them(
     cluster: Cluster, unique: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_bucket_elsewhere_is_made_written_and_read(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.needs("ttl")
 def test_keys_of_a_bucket_elsewhere_are_compared_and_set(
     server_factory: ServerFactory, place: Callable[[ServerFactory], Elsewhere]
 ) -> None:

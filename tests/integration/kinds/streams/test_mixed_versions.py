@@ -12,11 +12,13 @@ import pytest
 from spark_nats.errors import UnsupportedStreamError
 from tests.integration.support import MESSAGE, Query, numbers_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
+from tests.needs import since
 from tests.servers import BINARY_2_10, BINARY_2_12, IN_DOCKER, Cluster
 
 pytestmark = pytest.mark.skipif(IN_DOCKER, reason="needs servers of several versions")
 
 
+@since(2, 14)
 def test_a_work_queue_is_read_where_a_server_has_a_replica_that_knows_no_batches(tmp_path: Path) -> None:
     """Any replica answers direct gets, whoever leads the stream, and 2.10 answers with one message."""
     with Cluster(tmp_path, oldest=BINARY_2_10) as cluster, NatsPy(cluster.of("n1").url) as client:
@@ -34,6 +36,7 @@ def is_led_by_a_newer_server(client: NatsPy, stream: str) -> bool:
     return bool(client.stream_info(stream)["cluster"].get("leader") in ("n1", "n2"))
 
 
+@since(2, 14)
 def test_an_interest_stream_is_read_on_and_released_when_its_server_is_upgraded_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -58,6 +61,7 @@ def test_an_interest_stream_is_read_on_and_released_when_its_server_is_upgraded_
 
 
 @pytest.mark.parametrize("kind", ["interest", "limits", "progress"])
+@since(2, 14)
 def test_no_query_that_moves_a_consumer_begins_while_an_older_server_has_a_replica(tmp_path: Path, kind: str) -> None:
     """Such a server would end when it reads what the newer ones have agreed upon."""
     retention = "interest" if kind == "interest" else "limits"

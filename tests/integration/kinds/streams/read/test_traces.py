@@ -7,6 +7,7 @@ import pytest
 from spark_nats.embedded import NatsServer
 from tests.integration.support import read
 from tests.nats_py import NatsPy
+from tests.needs import since
 from tests.servers import BINARY_2_12
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -25,6 +26,7 @@ TRACED = 'msg_trace: {dest: "traces", sampling: "100%"}'
     ],
     ids=["2.15", "2.12"],
 )
+@since(2, 14)
 def test_servers_before_2_14_rename_the_header_of_a_trace(binary: object, stored: dict[str, list[str]]) -> None:
     config = f"accounts {{ A: {{ jetstream: enabled, users: [{{user: u, password: p}}], {TRACED} }} }}"
     arguments = {} if binary is None else {"binary": binary}

@@ -472,6 +472,7 @@ def test_rows_are_stored_once_where_a_killed_server_still_has_them(
 
 
 @WAYS
+@pytest.mark.needs("atomic", only="atomic")
 def test_rows_whose_answers_are_lost_leave_the_last_value_of_each_subject(
     server: NatsServer, client: NatsPy, options: dict[str, str]
 ) -> None:

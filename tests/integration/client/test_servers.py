@@ -35,6 +35,7 @@ from tests.integration.support import (
     write,
 )
 from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.needs import since
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import Cluster, ServerFactory, free_ports, paused
 
@@ -259,6 +260,10 @@ print(len(NatsDataSource(ast.literal_eval(sys.stdin.read())).reader(MESSAGE).par
 """
 
 
+AFTER_LOGIN = since(2, 11)
+"""Older servers do not repeat, through TLS, what they announce: it does not count."""
+
+
 @contextmanager
 def encrypted_pair(certificates: Certificates, *names: str) -> Iterator[list[NatsServer]]:
     """Two servers of a cluster with certificates for these names, each of which announces the address of the other."""
@@ -290,6 +295,7 @@ def known_here(server: NatsServer, certificates: Certificates, **tls: str) -> Co
     return asked
 
 
+@AFTER_LOGIN
 def test_a_server_that_is_announced_by_its_address_needs_a_certificate_for_the_name_that_was_named(
     tmp_path: Path,
 ) -> None:
@@ -302,6 +308,7 @@ def test_a_server_that_is_announced_by_its_address_needs_a_certificate_for_the_n
             assert other.pid
 
 
+@AFTER_LOGIN
 def test_a_server_that_is_announced_with_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     with encrypted_pair(certificates, "localhost", "elsewhere.example.com") as (named, other):
@@ -312,6 +319,7 @@ def test_a_server_that_is_announced_with_a_certificate_for_another_name_is_refus
         assert f"tls://127.0.0.1:{other.port}: " in str(raised.value)
 
 
+@AFTER_LOGIN
 def test_a_name_that_was_asked_for_is_asked_of_servers_that_are_announced_too(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     with encrypted_pair(certificates, "nats.example.com", "nats.example.com") as (named, other):

@@ -576,6 +576,7 @@ def test_a_server_without_batched_direct_gets_is_read_at_one_moment(server_facto
             assert found == writer.held(max(row["revision"] for row in rows))
 
 
+@pytest.mark.needs("direct batches")
 def test_rows_of_a_replicated_bucket_are_of_one_revision(cluster: Cluster) -> None:
     with NatsPy(cluster.servers[1].url) as client:
         config = {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "allow_direct": True, "num_replicas": 3}

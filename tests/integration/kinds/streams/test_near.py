@@ -21,7 +21,6 @@ from spark_nats.protocol.consumers import ConsumerInfo
 from tests.connections import options_for
 from tests.integration.support import SEQUENCE, batch_reader, monitoring, read_sequences, write
 from tests.nats_py import NatsPy
-from tests.needs import since
 from tests.servers import Cluster
 
 ROWS = 3000
@@ -134,7 +133,6 @@ def test_a_server_that_cannot_be_found_is_a_wish_and_no_condition(
     assert set(_names.values()) == {"n0"}
 
 
-@since(2, 11)  # a leader is chosen
 def test_a_writer_of_many_rows_is_connected_to_the_leader_of_its_stream(
     cluster: Cluster, client: NatsPy, unique: str
 ) -> None:
@@ -148,7 +146,6 @@ def test_a_writer_of_many_rows_is_connected_to_the_leader_of_its_stream(
     assert client.held(unique) == 2 * ROWS
 
 
-@since(2, 11)  # a leader is chosen
 def test_each_of_several_streams_is_written_at_its_leader_whenever_its_first_rows_come(
     cluster: Cluster, client: NatsPy, unique: str
 ) -> None:
@@ -165,7 +162,6 @@ def test_each_of_several_streams_is_written_at_its_leader_whenever_its_first_row
     assert sent["n2"] < ROWS
 
 
-@since(2, 11)  # a leader is chosen
 def test_a_writer_of_few_rows_stays_where_it_is(cluster: Cluster, client: NatsPy, unique: str) -> None:
     client.create_in_cluster(unique, num_replicas=3)
     few = task.MANY_ROWS - 1

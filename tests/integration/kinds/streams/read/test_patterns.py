@@ -39,7 +39,6 @@ from tests.integration.support import (
     stream_reader,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.needs import since
 from tests.servers import Cluster, Server, ServerFactory, paused
 
 Found = list[tuple[str, int]]
@@ -678,7 +677,6 @@ def test_that_a_stream_is_gone_has_to_be_said_for_a_while_in_a_cluster(
     assert "does not exist any more" in sentence_of(lambda: reading.rows(1))
 
 
-@since(2, 11)  # a leader is chosen
 def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, unique: str) -> None:
     client.create_in_cluster(f"{unique}_A", num_replicas=3)
     client.store_empty(f"{unique}_A", 1)

@@ -375,10 +375,12 @@ class Selection:
 
         A filter may match what a stream holds from before. Then only a query that ``goes_on`` after that is warned.
         """
+        if not filters:
+            return
         self._seen |= infos
         streams = [self._seen[name] for name in self.names if name in self._seen]
         takes = [(each.name, each.subjects, [each.config.get(field) for field in _OTHER_SUBJECTS]) for each in streams]
-        if not filters or len(streams) < len(self.names) or takes == self._takes:
+        if len(streams) < len(self.names) or takes == self._takes:
             return
         before, self._unmatched = self._unmatched, unmatched_filters(filters, streams)
         self._takes = takes

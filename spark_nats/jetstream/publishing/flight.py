@@ -401,7 +401,8 @@ class Flight:
             rows.subjects[stored:].filter(booleans(statuses == _IN_FLIGHT))
             for rows, stored, statuses in self._unstored_parts()
         ]
-        return Counter(subject for each in found for subject in each.to_pylist())
+        counts = pc.value_counts(pa.chunked_array(found, pa.string()))
+        return Counter(dict(zip(*(counts.field(name).to_pylist() for name in ("values", "counts")), strict=True)))
 
     def mark_in_flight_refused(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
         """Mark the unanswered messages on the subjects of ``reasons`` as refused, for the reason of each subject."""

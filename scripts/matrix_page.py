@@ -69,7 +69,7 @@ _ABSENT = """
 * **Python.** 3.11 is Debian's, and for most cells one that was built from source, as 3.12.1 is. 3.13.5 and 3.14.3 come
   from Maven Central (`org.bytedeco:cpython`), since uv and pyenv load theirs from where this machine cannot. Their
   newest patches, builds without the global lock, and 3.15 were not played.
-* **Time.** No cell was played in whole.
+* **Time.** What the table calls *short* was not played in whole.
 * **pandas 3** was not played: PySpark warns of it, so the extra `spark` asks for an older one.
 """
 

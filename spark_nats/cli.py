@@ -81,7 +81,7 @@ def _run_demo(parsed: argparse.Namespace) -> int:
     with Voice() as voice:
         voice.say(f"spark-nats {__version__}: {parsed.messages:,} orders through NATS, Spark and NATS again")
         voice.say()
-        voice.begin_step("loading")
+        voice.note_step("loading")
         from spark_nats.demo.run import run  # slow: imports NumPy, PyArrow and the requirements of Spark
 
         return 0 if run(voice, parsed.messages, parsed.servers, parsed.keep) else 1

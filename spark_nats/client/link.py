@@ -47,6 +47,7 @@ _DOUBT = (
     "first, or a WebSocket (ws:// or wss://)?"
 )
 _REASON_WAIT = 0.2  # seconds to wait for the server's reason after a failed send
+_UNDECIDED_AFTER = 1.0  # seconds after which a server refuses a login only where it has waited for an answer in vain
 _MAX_ANNOUNCED = 100  # maximum of announced servers that are remembered
 _INFO_WAIT = 1.0  # seconds for the INFO of a server that is only asked for its version
 _MAX_INFO = 1 << 16  # bytes of it
@@ -62,6 +63,7 @@ class Link:
         self._credentials = read_newest_credentials(server.credentials or options.credentials)
         self.closed = False
         self._logged_in = False
+        self._asked_to_log_in = math.inf  # when
         self.lame_duck = False
         self._tls_decided = False  # whether TLS has started, or will not be used
         self._subscriptions = Subscriptions()
@@ -108,6 +110,7 @@ class Link:
         echo, encrypted = self.options.echo, self._transport.encrypted
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
         mark = self._session.queue_login_and_ping(self._credentials.add_to(hello, self.info))
+        self._asked_to_log_in = clock.monotonic()
         if not self._wait_for_pong(mark, deadline):
             raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
         self._logged_in = True
@@ -357,8 +360,13 @@ class Link:
             case ErrorKind.PERMISSIONS:
                 return PermissionsError(conditions.PERMISSION_MISSING(server=self.server, reason=shown), shown)
             case ErrorKind.AUTHORIZATION:
-                condition = conditions.LOGIN_ENDED if self._logged_in else conditions.CREDENTIALS_REFUSED
-                refused = AuthorizationError(condition(server=self.server, reason=shown))
+                waited = clock.monotonic() - self._asked_to_log_in
+                said = conditions.CREDENTIALS_REFUSED(server=self.server, reason=shown)
+                if self._logged_in:
+                    said = conditions.LOGIN_ENDED(server=self.server, reason=shown)
+                elif waited >= _UNDECIDED_AFTER:
+                    said = conditions.LOGIN_UNDECIDED(server=self.server, reason=shown, seconds=waited)
+                refused = AuthorizationError(said)
                 if self._credentials.lacks_password:
                     refused = refused.with_topics(Topic.PASSWORD, Topic.CREDENTIALS)
                 return refused

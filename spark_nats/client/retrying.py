@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from spark_nats import clock
 from spark_nats.client.options import RetryOptions
-from spark_nats.conditions.client import GOES_ON, TRYING_AGAIN
+from spark_nats.conditions.client import GOES_ON, LOGIN_UNDECIDED, TRYING_AGAIN
 from spark_nats.errors import (
     AuthorizationError,
     JetStreamError,
@@ -133,8 +133,10 @@ def _refusals_in(error: NatsError) -> set[str]:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether a login was refused; one that was accepted and has ended since is a lost connection."""
-    return isinstance(error, AuthorizationError) and not error.may_pass(established=False)
+    """Return whether a login was refused; not one that has ended since, or that nobody may have decided about."""
+    if not isinstance(error, AuthorizationError) or error.condition == LOGIN_UNDECIDED.code:
+        return False
+    return not error.may_pass(established=False)
 
 
 def run_with_retries(

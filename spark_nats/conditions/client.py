@@ -5,6 +5,11 @@ from spark_nats.conditions import Condition, Topic, once_established, passing, s
 NO_SERVER = Condition("no NATS server could be reached ({failures})")
 NO_LOGIN = once_established("no NATS server lets us in ({failures})")
 CREDENTIALS_REFUSED = once_established("{server} refused the credentials: {reason}", Topic.CREDENTIALS)
+LOGIN_UNDECIDED = once_established(
+    "{server} refused the credentials after {seconds:.1f} s: {reason}; whoever decides about them for the server, such "
+    "as an auth callout, may be away",
+    Topic.CREDENTIALS,
+)
 LOGIN_ENDED = passing("{server} has ended the login: {reason}", Topic.CREDENTIALS)
 TLS_NOT_OFFERED = Condition("does not offer TLS, but TLS is required; no credentials were sent", Topic.TLS)
 CLIENT_CERTIFICATE_MISSING = Condition("requires a client certificate", Topic.CLIENT_CERTIFICATE)

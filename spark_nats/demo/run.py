@@ -133,9 +133,9 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
     Raises:
         NatsError: something that is needed is missing or failed.
     """
-    voice.begin_step("looking for PySpark and Java")
+    voice.note_step("looking for PySpark and Java")
     spark_side.check_requirements()
-    voice.begin_step("connecting to NATS" if servers is not None else "NATS is starting")
+    voice.note_step("connecting to NATS" if servers is not None else "NATS is starting")
     with _raising_on_signals(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
         if servers is None:
@@ -170,7 +170,7 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         orders = Orders(messages, streams.orders.lower())
         copy = directory / "orders.parquet"
         began = clock.monotonic()
-        voice.begin_step("publishing orders")
+        voice.note_step("publishing orders")
         with borrow(streams.connection) as connection:
             publish(
                 connection, orders, streams.orders, copy, lambda done: voice.note_progress(done, messages, "stored")
@@ -179,20 +179,20 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         rate = messages / seconds
         voice.say(f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({rate:,.0f}/s)")
         began = clock.monotonic()
-        voice.begin_step("Spark is starting")
+        voice.note_step("Spark is starting")
         with spark_side.shortening_spark_errors(), spark_side.spark_session(directory) as spark:
             seconds = clock.monotonic() - began
             cores = spark.sparkContext.defaultParallelism
             voice.say(f"  Spark      {spark.version} on {cores} cores, up in {seconds:.1f} s")
             rows_in, rows_out = _run_query(voice, streams, spark, messages, directory / "checkpoint")
-            voice.begin_step("comparing what came back with what was sent")
+            voice.note_step("comparing what came back with what was sent")
             ok = True
             for claim, differences in _compare_claims(streams, spark, copy, orders.revenue(), rows_in, rows_out):
                 ok &= not differences
                 found = f": {'; '.join(differences)}" if differences else ""
                 voice.say(f"  {'FAILED' if differences else 'ok':<8}{claim}{found}")
             voice.say()
-            voice.begin_step("Spark is stopping")
+            voice.note_step("Spark is stopping")
             return ok
 
 
@@ -202,7 +202,7 @@ def _run_query(voice: Voice, streams: Streams, spark: SparkSession, messages: in
     voice.say()
     voice.say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
     began = clock.monotonic()
-    voice.begin_step("Spark is at the query")
+    voice.note_step("Spark is at the query")
     voice.note_progress(0, messages, "read")
     orders = streams.load(
         spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-messages // _BATCHES)
@@ -289,7 +289,7 @@ def _print_how_to_look(voice: Voice, streams: Streams) -> None:
 
 def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
     """Keep a server that was started here until a signal arrives; raise if it ends by itself."""
-    voice.begin_step(None)
+    voice.note_step(None)
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
         voice.say("  The server runs until Ctrl-C.")
         while own.running:
@@ -303,7 +303,7 @@ def _serve_until_signal(voice: Voice, own: NatsServer) -> None:
 def _raising_on_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped.
 
-    If the exception is swallowed, the next :meth:`.Voice.begin_step` or :meth:`.Voice.note_progress` raises it again.
+    If the exception is swallowed, the next :meth:`.Voice.note_step` or :meth:`.Voice.note_progress` raises it again.
     Python does that in a callback, as while a module is imported, and would print a traceback.
     """
 

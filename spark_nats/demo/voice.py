@@ -51,7 +51,7 @@ class Voice:
             print(line, flush=True)
             self._spoke = clock.monotonic()
 
-    def begin_step(self, what: str | None) -> None:
+    def note_step(self, what: str | None) -> None:
         """Note the step that is under way from now on, such as ``Spark is starting``; None to stay silent.
 
         Raises:
@@ -73,7 +73,7 @@ class Voice:
             what: what happened to those that are done, such as ``stored``.
 
         Raises:
-            BaseException: as :meth:`begin_step`.
+            BaseException: as :meth:`note_step`.
         """
         self._raise_if_interrupted()
         with self._changed:

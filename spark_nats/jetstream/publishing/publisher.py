@@ -203,7 +203,7 @@ class Publisher:
         if not len(subjects):
             self._keep_trying(self._send_queue)  # the server may have sent a PING
             return
-        if not self._ledger.pending:  # no row was waiting, so the last one may have been stored long ago
+        if not self._ledger.unsettled:  # no row was waiting, so the last one may have been stored long ago
             self._last_stored = self._recovery.last_progress = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
@@ -419,7 +419,7 @@ class Publisher:
         outcome = self._collect_state()
         while not isinstance(decision := decide.decide_step(outcome), decide.Wait):
             if isinstance(decision, decide.Resend):
-                self._queue_again_and_pause(decision.why, outcome)
+                self._prepare_resend(decision.why, outcome)
                 return
             if isinstance(decision, decide.Fail):
                 self._raise_failure(decision, outcome)
@@ -528,7 +528,7 @@ class Publisher:
         topics = [Topic.SUBJECT] if of_subjects else [Topic.ROW] if of_rows else []
         raise PublishError(said.with_text(f"{said}{more}")).with_topics(*topics)
 
-    def _queue_again_and_pause(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
+    def _prepare_resend(self, why: decide.ResendReason, outcome: decide.PublishState) -> None:
         """Queue rows to be sent again; then pause, if they were refused for now."""
         stream = self._recovery.stream
         if why is decide.ResendReason.UNKNOWN:

@@ -337,10 +337,10 @@ class PublishLedger:
     @property
     def stored(self) -> int:
         """How many rows are stored: acknowledged or found in the stream, without those that are lost."""
-        return self.given - self.skipped - self.set_aside - self.lost - self.pending
+        return self.given - self.skipped - self.set_aside - self.lost - self.unsettled
 
     @property
-    def pending(self) -> int:
+    def unsettled(self) -> int:
         """How many rows are queued, or in flight and not known to be stored."""
         return count_of(self.queue) + self.flight.unstored
 

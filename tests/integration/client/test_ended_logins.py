@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain, repeat
 
 import pytest
 
+from spark_nats.client.connection import connect
 from spark_nats.client.pool import leased
 from spark_nats.errors import AuthorizationError
 from spark_nats.kinds.core.backlog import Backlog
@@ -56,6 +58,31 @@ def test_a_task_logs_in_again_at_once_when_its_user_has_expired(server_factory: 
 
         wait_until(asks_over_another_connection)
         lease.connection.close()
+
+
+def test_a_task_logs_in_once_whoever_decides_about_logins_answers_again(
+    server_factory: ServerFactory,
+) -> None:
+    callout = AuthCallout()
+    server = server_factory(callout.config.replace("timeout: 20", "timeout: 1.5"))
+    silences = chain([2.0, 0.0, 2.0, 2.0], repeat(0.0))
+
+    def lets_in_late(_: object) -> float:
+        time.sleep(next(silences))
+        return 600.0
+
+    login = connection_options(servers=server.url, user="ann", password="annsOwn")
+    with callout.answering(server, lets_in_late):
+        with pytest.raises(
+            AuthorizationError, match=r"refused the credentials after 1\.\d s: .*; whoever decides"
+        ) as first:
+            connect(login)
+        assert not first.value.may_pass(established=False)
+        with leased(login, retries_for(wait=0.02), "asking") as lease:
+            lease.connection.close()
+            lease.ask_with_retries(lambda connection: connection.flush())
+            lease.connection.close()
+    assert next(silences) == 0.0, "the two that were refused were asked about"
 
 
 def test_a_user_that_expires_and_is_refused_then_ends_the_receiver(server_factory: ServerFactory) -> None:

@@ -181,13 +181,13 @@ def test_an_interrupted_demonstration_leaves_no_server(
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
 def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed(interruption: BaseException) -> None:
     with Voice() as voice:
-        voice.begin_step("something")
+        voice.note_step("something")
         voice.interruption = interruption
         with pytest.raises(type(interruption)):
-            voice.begin_step("something else")
+            voice.note_step("something else")
         with pytest.raises(type(interruption)):
             voice.note_progress(1, 2, "read")
-        voice.begin_step(None)
+        voice.note_step(None)
 
 
 class Interrupting:
@@ -307,10 +307,10 @@ from spark_nats.demo import voice
 voice.SILENCE = 0.05
 with voice.Voice() as speaker:
     speaker.say("begins")
-    speaker.begin_step("Spark is starting")
+    speaker.note_step("Spark is starting")
     input()  # until the reader has heard enough
     speaker.say("ends")
-    speaker.begin_step(None)
+    speaker.note_step(None)
 """
 
 
@@ -348,12 +348,12 @@ from spark_nats.demo import voice
 
 voice.SILENCE = 0.05
 with voice.Voice() as speaker:
-    speaker.begin_step("publishing orders")
+    speaker.note_step("publishing orders")
     speaker.note_progress(50_000, 200_000, "stored")
     input()
     speaker.note_progress(200_000, 200_000, "stored")
     input()
-    speaker.begin_step(None)
+    speaker.note_step(None)
 """
 
 

@@ -43,6 +43,7 @@ REASONS = {
         "a server that starts has not found its accounts yet; else the login is wrong": (
             "NO_LOGIN CREDENTIALS_REFUSED CLIENT_CERTIFICATE_REFUSED NOTHING_TO_SIGN"
         ),
+        "whoever decides about a login did not answer the server, and may be back soon": "LOGIN_UNDECIDED",
         "a gateway says so while its server restarts; else it is the wrong port or path": (
             "WEBSOCKET_REFUSED WEBSOCKET_NOT_SPOKEN WEBSOCKET_FAILED CLOSED_BEFORE_INFO"
         ),

@@ -302,9 +302,12 @@ class _Check:
             return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities, missing=missing)
         warnings: list[str] = []
         if self._chosen and not self._bucket:
-            listens = ", ".join(known.subjects) or "nothing"
+            listens, stores = ", ".join(known.subjects) or "nothing", listing.subjects_to_store(known)
+            if stores and stores != known.subjects:
+                listens += f" and stores what comes as {', '.join(stores)}"
             misses = [
-                f"it takes no message with subject {each}: it listens on {listens}" for each in self._unmatched_subjects
+                f"it stores no message with subject {each}: it listens on {listens}"
+                for each in self._unmatched_subjects
             ]
             others = _describe_streams_hearing_too(known, self._heard_here)
             warnings = [*_describe_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]

@@ -26,7 +26,7 @@ from spark_nats.protocol import documents
 from spark_nats.protocol.api import Api, subject_counts_body
 from spark_nats.protocol.consumers import name_in
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
-from spark_nats.protocol.subjects import covers, name_violation, overlap
+from spark_nats.protocol.subjects import covers, name_violation, overlap, transform_subject
 
 logger = logging.getLogger(__name__)
 
@@ -309,17 +309,34 @@ _OTHER_SUBJECTS = ("mirror", "sources", "subject_transform")
 _SUBJECTS_SHOWN = 10
 
 
-def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> tuple[str, ...]:
-    """Return the filters that match no subject on which one of these streams listens.
+def subjects_to_store(info: StreamInfo) -> tuple[str, ...] | None:
+    """Return which subjects new messages of a stream can have.
 
-    Messages that were stored before a stream got its present subjects may match all the same. Nothing is returned if a
-    stream mirrors or sources others or transforms subjects, because it may then hold any subject.
+    None means any: the stream mirrors or sources others, or its transform has other functions than ``wildcard``.
+    """
+    if not info.subjects or info.config.get("mirror") or info.config.get("sources"):
+        return None
+    transform, found = info.config.get("subject_transform"), list[str | None]()
+    if not transform:
+        return info.subjects
+    source = transform.get("src") or ">"
+    for subject in info.subjects:
+        if covers(source, subject):
+            found.append(transform_subject(subject, transform))
+        else:
+            found += [subject, transform_subject(source, transform)]
+    return None if None in found else tuple(each for each in found if each)
+
+
+def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> tuple[str, ...]:
+    """Return the filters that match no new message of these streams.
+
+    Messages that were stored before a stream got its present subjects may match all the same.
     """
     found = tuple(filters)
     for info in streams:
-        if not info.subjects or any(info.config.get(field) for field in _OTHER_SUBJECTS):
-            return ()
-        found = tuple(each for each in found if not any(overlap(each, subject) for subject in info.subjects))
+        subjects = subjects_to_store(info)
+        found = tuple(each for each in found if not any(overlap(each, subject) for subject in subjects or (">",)))
     return found
 
 
@@ -348,7 +365,7 @@ class Selection:
         self._listed = -math.inf
         self._said = Once()
         self._seen: dict[str, StreamInfo] = {}
-        self._takes: Sequence[object] = ()  # which subjects each stream took when the filters were last compared
+        self._takes: Sequence[object] = ()  # which subjects each stream stored when the filters were last compared
         self._unmatched: tuple[str, ...] = ()  # the filters that matched none of them
 
     def __str__(self) -> str:
@@ -379,7 +396,7 @@ class Selection:
             return
         self._seen |= infos
         streams = [self._seen[name] for name in self.names if name in self._seen]
-        takes = [(each.name, each.subjects, [each.config.get(field) for field in _OTHER_SUBJECTS]) for each in streams]
+        takes = [(each.name, subjects_to_store(each)) for each in streams]
         if len(streams) < len(self.names) or takes == self._takes:
             return
         before, self._unmatched = self._unmatched, unmatched_filters(filters, streams)
@@ -387,7 +404,7 @@ class Selection:
         new = [each for each in self._unmatched if each not in before]
         new = [each for each in new if goes_on or not _ask_if_message_held(js, streams, each)]
         if new:
-            subjects = sorted({subject for stream in streams for subject in stream.subjects})
+            subjects = sorted({subject for stream in streams for subject in subjects_to_store(stream) or ()})
             more = f" and {len(subjects) - _SUBJECTS_SHOWN} more" if len(subjects) > _SUBJECTS_SHOWN else ""
             shown = ", ".join(subjects[:_SUBJECTS_SHOWN]) + more
             names = ", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN])

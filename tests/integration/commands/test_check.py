@@ -280,10 +280,10 @@ def test_a_subject_that_no_message_can_have_is_warned_of(
 
     def misses(streams: str, subject: str) -> list[str]:
         ran = check(nats_server, "--stream", streams, "--subject", subject)
-        return [line for line in ran.out.splitlines() if "it takes no message with" in line]
+        return [line for line in ran.out.splitlines() if "it stores no message with" in line]
 
     assert misses(unique, f"{unique}.order.>,{unique}.*.eu") == [
-        f"warning: stream {unique}: it takes no message with subject {unique}.order.>: it listens on {unique}.orders.>"
+        f"warning: stream {unique}: it stores no message with subject {unique}.order.>: it listens on {unique}.orders.>"
     ]
     assert misses(f"{unique}_M", f"{unique}.order.>") == []  # it listens on nothing, and has what the other one has
 

@@ -298,6 +298,23 @@ def test_a_subject_that_is_taken_away_from_a_stream_that_is_read_is_said_once_ea
     assert warnings == [unmatched(b, unique, c)]
 
 
+def test_a_subject_under_which_a_stream_stores_nothing_any_more_is_said(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    sent, stored = f"{unique}.sent", f"{unique}.stored"
+    nats_py.create_stream(unique, [f"{unique}.>"])
+    query = Query(stream_reader(nats_server, stream=unique, subject=sent, startingOffsets="earliest"))
+    nats_py.publish_acked([(sent, b"1")])
+    assert len(query.micro_batch()) == 1
+    transform = {"src": sent, "dest": stored}
+    nats_py.api(f"STREAM.UPDATE.{unique}", {"name": unique, "subjects": [sent], "subject_transform": transform})
+    nats_py.publish_acked([(sent, b"2")])
+    query.look(nats_py)
+    query.look(nats_py)
+    assert warnings == [unmatched(sent, unique, stored)]
+    assert read_sequences(nats_server, stream=unique, subject=stored) == [2]
+
+
 # Paths and tables
 
 

@@ -41,7 +41,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.api import Request
-from spark_nats.jetstream.messages import ask_message_from
+from spark_nats.jetstream.messages import ask_first_message_from
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.headers import MSG_ID, encode_block
@@ -492,7 +492,7 @@ def _bytes(session: Session, large: _LargeServer, sizes: _Sizes) -> Iterator[Fac
     yield facts
     yield _restarts(title, large)
     with connect(large.url) as connection:
-        middle = ask_message_from(JetStream(connection), _STREAM, count // 2, (">",))
+        middle = ask_first_message_from(JetStream(connection), _STREAM, count // 2, (">",))
     assert middle
     at = datetime.fromtimestamp(middle.time / 1e9, UTC).isoformat()
     stream: dict[str, Any] = {"stream": _STREAM}

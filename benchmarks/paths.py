@@ -32,7 +32,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import separate_stored_messages
 from spark_nats.protocol.encoder import encode_messages
-from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten_headers, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten_headers, wrap_lines_into_blocks
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -187,8 +187,8 @@ def publish_stream(
             headers = given = None
             if with_ids:
                 lines = _no_lines(rows.stop - rows.start)
-                given = ids.generate_and_count(subjects[rows], lines, payloads[rows])
-                headers = wrap_lines(lines, [(MSG_ID, given)])
+                given = ids.generate_distinct_ids(subjects[rows], lines, payloads[rows])
+                headers = wrap_lines_into_blocks(lines, [(MSG_ID, given)])
             publisher.publish(subjects[rows], payloads[rows], headers, None, given)
         publisher.wait_for_sent_rows()
         return time.perf_counter() - began
@@ -198,7 +198,7 @@ def message_ids(subjects: pa.Array, payloads: pa.Array, batch: int) -> int:
     """Give the rows of one task their message ids, and return how many there are."""
     ids = MessageIds(_QUERY, "0", 0)
     return sum(
-        len(ids.generate_and_count(subjects[rows], _no_lines(rows.stop - rows.start), payloads[rows]))
+        len(ids.generate_distinct_ids(subjects[rows], _no_lines(rows.stop - rows.start), payloads[rows]))
         for rows in data.slices(len(subjects), batch)
     )
 

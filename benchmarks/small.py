@@ -16,7 +16,7 @@ from benchmarks.settings import Settings
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
-from spark_nats.jetstream.messages import ask_message_from
+from spark_nats.jetstream.messages import ask_first_message_from
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.streams.read.columns import RowBuilder
@@ -66,7 +66,7 @@ def read_again(url: str, stream: str, size: int, count: int, small: bool) -> lis
     options = connection_options(**options_of_urls(url))
     with borrow(options) as connection:
         js = JetStream(connection)
-        created, last = ask_stream_info(js, stream).created, ask_message_from(js, stream, size, (">",))
+        created, last = ask_stream_info(js, stream).created, ask_first_message_from(js, stream, size, (">",))
     if last is None:
         raise AssertionError(f"{stream} has no message {size}")
     times = [time.monotonic()]

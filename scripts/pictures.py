@@ -400,7 +400,7 @@ def offset(theme: Theme) -> Drawing:
     latest = d.box(8, 8, 444, 32, ["`readers.latestOffset`"], "spark")
     retrying = d.box(8, 66, 444, 48, ["`client/retrying.py`", "until it works, or retryTimeout"], "ours")
     query = d.box(8, 142, 130, 324, ["`query`", "one after", "the other"], "ours")
-    looks = d.box(228, 142, 224, 48, ["`request_facts, judged`", "give Facts, in one round trip"], "nats")
+    looks = d.box(228, 142, 224, 48, ["`ask_facts, judged`", "give Facts, in one round trip"], "nats")
     advance = d.box(
         228, 222, 224, 66, ["`decide_advance`", "start, facts, limits: pure,", "yields what it lacks"], "ours"
     )

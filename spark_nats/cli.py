@@ -97,7 +97,7 @@ _ACTIVITIES: dict[str, tuple[str, tuple[str, ...]]] = {  # by the option that na
 
 def _run_check(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.check import check
-    from spark_nats.commands.report import show
+    from spark_nats.commands.report import print_report
 
     settings = parse_options(_options_in(parsed))
     given = settings.given
@@ -112,7 +112,7 @@ def _run_check(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print_json({**asdict(report), "failures": failures})
     else:
-        show(report, Console())
+        print_report(report, Console())
         sys.stdout.flush()
         for failure in failures:
             print(f"spark-nats: {failure}", file=sys.stderr)
@@ -120,7 +120,7 @@ def _run_check(parsed: argparse.Namespace) -> int:
 
 
 def _run_lag(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.lag import prometheus_text, show, wait_and_ask_lag
+    from spark_nats.commands.lag import print_lag, prometheus_text, wait_and_ask_lag
 
     found = wait_and_ask_lag(parsed.checkpoint, parse_options(_options_in(parsed)))
     if parsed.json:
@@ -128,7 +128,7 @@ def _run_lag(parsed: argparse.Namespace) -> int:
     elif parsed.prometheus:
         print(prometheus_text(found), end="")
     else:
-        show(found, Console())
+        print_lag(found, Console())
     return 1 if any(stream.problem for stream in found.lag.streams) else 0
 
 

@@ -208,14 +208,14 @@ class NatsServer:
             status = process.poll()
             if status is not None:
                 raise EmbeddedServerError(conditions.SERVER_NOT_STARTED(status=status, log=self._end_of_log()))
-            if self._read_ports_and_health(process.pid, directory):
+            if self._note_ports_and_ask_health(process.pid, directory):
                 return
             if clock.monotonic() > deadline:
                 said = conditions.SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log())
                 raise EmbeddedServerError(said)
             clock.sleep(0.01)
 
-    def _read_ports_and_health(self, pid: int, directory: Path) -> bool:
+    def _note_ports_and_ask_health(self, pid: int, directory: Path) -> bool:
         """Read the ports, then ask the server whether its client listener and JetStream are up.
 
         The server's health check works with every configuration; a client's handshake would need the credentials and

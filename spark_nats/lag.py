@@ -26,7 +26,7 @@ from spark_nats.jetstream.consuming.consumers import (
     delivers_all_matches,
 )
 from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
-from spark_nats.jetstream.messages import ask_last_sequence, ask_message_from
+from spark_nats.jetstream.messages import ask_first_message_from, ask_last_sequence
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import ask_and_judge, ask_first_new, ask_stream_info
@@ -362,7 +362,7 @@ def _ask_stream_lag(js: JetStream, lag: StreamLag, position: Position, filters: 
     )
     if last < first:
         return replace(_with_end_and_catch_up(lag, first, 0), problem=problem)
-    oldest = ask_message_from(js, info.name, first, filters or (">",))
+    oldest = ask_first_message_from(js, info.name, first, filters or (">",))
     behind = _ask_unread_or_maximum(js, info, first, last, filters)
     lag = _with_end_and_catch_up(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag

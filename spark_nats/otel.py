@@ -100,12 +100,12 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """Subscribe to the counts of the query's sink."""
-        self._find_or_subscribe(event)
+        self._find_or_add_query(event)
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the rows, the duration and the counts of a micro-batch."""
         document = json.loads(event.progress.json)
-        query, sample = self._find_or_subscribe(event.progress), parse_sample(document)
+        query, sample = self._find_or_add_query(event.progress), parse_sample(document)
         query.batch, query.batch_ended = int(document["batchId"]), sample.ended
         if sample.streams:
             with self._lock:
@@ -126,7 +126,7 @@ class MetricsListener(StreamingQueryListener):
         if query is None:
             return
         self._take_and_record_counts(run, query)
-        metrics_channel.stop_requesting_counts(run)
+        metrics_channel.clear_counts_wanted(run)
         with self._lock:
             query.running = False
             query.recent.clear()
@@ -136,7 +136,7 @@ class MetricsListener(StreamingQueryListener):
             condition = code[1] if code else event.errorClassOnException or "unknown"
             self._failures.add(1, _labels(query.name) | {metrics.CONDITION: condition})
 
-    def _find_or_subscribe(self, event: Any) -> _Query:
+    def _find_or_add_query(self, event: Any) -> _Query:
         """Return the query of an event; a new run replaces the terminated runs of the same query, and is counted."""
         run, name = str(event.runId), str(event.name or event.id)
         with self._lock:

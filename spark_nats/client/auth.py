@@ -39,7 +39,7 @@ class Credentials:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
     @property
-    def lacks_password(self) -> bool:
+    def has_only_user_name(self) -> bool:
         """Whether there is a user without anything that proves who it is."""
         return self.user is not None and self.password is None and self.token is None and self.nkey_seed is None
 

@@ -36,14 +36,14 @@ def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Serv
 def servers_maybe_named(options: ConnectionOptions, name: str) -> list[Server]:
     """Return the servers that may be the one of a name: the one last seen under it, else some of unknown names.
 
-    Servers that are not reached at the moment are left out, and those that were :func:`note_unreachable_by_name`.
+    Servers that are not reached at the moment are left out, and those that were :func:`note_sought_in_vain`.
     """
     found = [
         each
         for each in servers_to_try(options, None)
         if _names.get((each.host, each.port), name) == name
         and host_cache.seconds_since(host_cache.unreachable_fact(each.host, each.port)) >= host_cache.UNREACHABLE_FOR
-        and host_cache.seconds_since(host_cache.unreachable_by_name_fact(each.host, each.port))
+        and host_cache.seconds_since(host_cache.sought_in_vain_fact(each.host, each.port))
         >= host_cache.SOUGHT_AGAIN_AFTER
     ]
     known = [each for each in found if (each.host, each.port) in _names]
@@ -55,19 +55,19 @@ def note_name(server: Server, name: str) -> None:
     _names[server.host, server.port] = name
 
 
-def note_unreachable_by_name(server: Server) -> None:
+def note_sought_in_vain(server: Server) -> None:
     """Have no process of this machine seek a name at an address that is not reached, for the next ten minutes."""
-    host_cache.set_fact(host_cache.unreachable_by_name_fact(server.host, server.port))
+    host_cache.note_fact(host_cache.sought_in_vain_fact(server.host, server.port))
 
 
 def note_unreachable(server: Server) -> None:
     """Have all processes of this machine try a server after the others, for the next 30 s."""
-    host_cache.set_fact(host_cache.unreachable_fact(server.host, server.port))
+    host_cache.note_fact(host_cache.unreachable_fact(server.host, server.port))
 
 
 def note_reached(server: Server) -> None:
     """Note that a server can be reached again."""
-    host_cache.clear_fact(host_cache.unreachable_fact(server.host, server.port))
+    host_cache.forget_fact(host_cache.unreachable_fact(server.host, server.port))
 
 
 def replace_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
@@ -78,7 +78,7 @@ def replace_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -
     fact = host_cache.announced_fact(options)
     if _announced.get(options) != servers or host_cache.seconds_since(fact) > host_cache.FACT_TTL / 2:
         _announced[options] = servers
-        host_cache.set_fact(fact, encode_announced_servers(options))
+        host_cache.note_fact(fact, encode_announced_servers(options))
 
 
 def encode_announced_servers(options: ConnectionOptions) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_nats import clock
 from spark_nats.client.choosing import note_name, note_reached, note_unreachable, servers_to_try
-from spark_nats.client.link import Link, ask_info
+from spark_nats.client.link import Link, ask_info_without_login
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
@@ -139,7 +139,7 @@ class Connection(Link):
         self._receive_until(lambda: subscription.has_pending, clock.monotonic() + timeout)
         return subscription.pop()
 
-    def receive_for(self, seconds: float) -> None:
+    def wait_while_receiving(self, seconds: float) -> None:
         """Wait, and receive messages and answer PING during the wait, so that the server does not disconnect."""
         self._receive_until(lambda: False, clock.monotonic() + seconds)
 
@@ -232,7 +232,7 @@ class Connection(Link):
         large = size > min(self.info.max_payload or 2**63 - 1, 2**63 - 1)
         return int(large.argmax()) if large.any() else None
 
-    def set_publish_at_close(self, subjects: Sequence[str]) -> None:
+    def set_empty_messages_at_close(self, subjects: Sequence[str]) -> None:
         """Have :meth:`close` send an empty message to each of these subjects, instead of those set before.
 
         The messages are sent only if the connection is still open, and only as far as the socket takes them at once.
@@ -309,7 +309,7 @@ def ask_versions(connection: Connection, names: Collection[str]) -> dict[str, st
         if silent == MAX_SILENT or found.keys() >= set(names):
             break
         try:
-            info = ask_info(server, connection.options)
+            info = ask_info_without_login(server, connection.options)
         except (OSError, NatsError):
             silent += 1
         else:

@@ -12,19 +12,19 @@ kept                          seconds  where it is used, and the effect of a mis
 :func:`announced_fact`        3600     ``choosing``: fewer servers are tried, or some that do not exist, each as long as
                                        an unreachable server; TLS and the login verify a server, as they verify every
                                        server
-:func:`unreachable_by_name_fact`   600      ``choosing``: a server is sought by its name, for one connection in vain; or
+:func:`sought_in_vain_fact`   600      ``choosing``: a server is sought by its name, for one connection in vain; or
                                        rows take the way through another server
 :func:`prepared_fact`         60       ``preparing``: the driver prepares a write again; or it does not, and the tasks
                                        report a problem with the target, because they check everything that their rows
                                        depend on
 :func:`feeds_itself_fact`     3600     ``row_warnings``: a warning is repeated, or left out
-:func:`differs_fact`          3600     ``creating``: a warning is repeated, or left out
+:func:`difference_warned_fact`          3600     ``creating``: a warning is repeated, or left out
 :func:`counts_topic`,         3600     ``metrics_channel``: the metrics of written rows are too low, or too high
 :func:`counts_wanted_fact`
 ``pool._pool``                         connections, for ``idle_timeout`` seconds: another one is made; a dead one is
                                        detected by a PING or at its next use, like any lost connection
 ``choosing._announced``                as :func:`announced_fact`
-``choosing._names``                    names of servers: as :func:`unreachable_by_name_fact`
+``choosing._names``                    names of servers: as :func:`sought_in_vain_fact`
 ``kept._keeping``                      consumers of a connection: another one is made, also if the kept one answers
                                        oddly
 ``_refused``                  600      ``kept`` and ``direct``: a range is read by the other method
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
 Fact = NewType("Fact", str)  # a fact to remember, or the topic of pushed texts
-FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`set_fact` removes a fact or a pushed text
+FACT_TTL = 3600.0  # seconds after which a text is forgotten, and :func:`note_fact` removes a fact or a pushed text
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
-SOUGHT_AGAIN_AFTER = 600.0  # seconds for which a server that was :func:`unreachable_by_name_fact` is not sought
+SOUGHT_AGAIN_AFTER = 600.0  # seconds for which a server that was :func:`sought_in_vain_fact` is not sought
 PREPARED_FOR = 60.0  # seconds for which the driver does not prepare the writes of a streaming query again
 _KEY = "key"
 
@@ -74,7 +74,7 @@ def unreachable_fact(host: str, port: int) -> Fact:
     return Fact(f"unreachable: {host}:{port}")
 
 
-def unreachable_by_name_fact(host: str, port: int) -> Fact:
+def sought_in_vain_fact(host: str, port: int) -> Fact:
     """Return the fact that a server could not be reached in search of one by its name."""
     return Fact(f"sought in vain: {host}:{port}")
 
@@ -94,7 +94,7 @@ def feeds_itself_fact(query: str, stream: str) -> Fact:
     return Fact(f"{query} feeds itself by {stream}")
 
 
-def differs_fact(stream: str, fields: str) -> Fact:
+def difference_warned_fact(stream: str, fields: str) -> Fact:
     """Return the fact that this Spark session has warned of differences in fields of a stream's configuration."""
     return Fact(f"{parent_process()}: {stream} differs in {fields}")
 
@@ -109,7 +109,7 @@ def counts_wanted_fact(run: str) -> Fact:
     return Fact(f"somebody listens to {counts_topic(run)}")
 
 
-def set_fact(fact: Fact, text: str = "") -> None:
+def note_fact(fact: Fact, text: str = "") -> None:
     """Remember a fact as of now, with a text that replaces the earlier text."""
     with contextlib.suppress(OSError):
         _directory_path().mkdir(0o700, exist_ok=True)
@@ -128,7 +128,7 @@ def text_of_fact(fact: Fact) -> str:
     return ""
 
 
-def clear_fact(fact: Fact) -> None:
+def forget_fact(fact: Fact) -> None:
     """Forget a fact."""
     with contextlib.suppress(OSError), _open_private_directory() as directory:
         os.unlink(_file_name(fact, directory), dir_fd=directory)
@@ -144,7 +144,7 @@ def seconds_since(fact: Fact) -> float:
     return math.inf
 
 
-def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
+def run_unless_succeeded_lately(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
     """Run an action, unless a process of this machine has run it with success in the last ``seconds``.
 
     Args:
@@ -155,9 +155,9 @@ def run_at_most_every(fact: Fact, action: Callable[[bool], object], seconds: flo
     passed = seconds_since(fact)
     if passed < seconds:
         return
-    clear_fact(fact)  # first, so that a failed action runs again
+    forget_fact(fact)  # first, so that a failed action runs again
     action(passed < math.inf)
-    set_fact(fact)
+    note_fact(fact)
 
 
 def push_text(topic: Fact, text: str) -> None:

@@ -2,7 +2,7 @@
 
 There is no thread. A call that waits for something (an answer, a PONG, messages, room to send) receives all bytes that
 arrive during the wait, answers PING, keeps INFO, and delivers messages to their subscriptions. The call that receives
-an ``-ERR`` raises it; only :meth:`Link.receive_and_queue_ping` leaves it to the next send or wait, unless the
+an ``-ERR`` raises it; only :meth:`Link.queue_ping_with_deadline` leaves it to the next send or wait, unless the
 connection is closed.
 """
 
@@ -23,7 +23,7 @@ from spark_nats.client.choosing import note_unreachable, replace_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
-from spark_nats.client.tls import TlsLayer, check_certificate_accepted, make_tls_context
+from spark_nats.client.tls import TlsLayer, check_client_certificate_accepted, make_tls_context
 from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Topic, Transient
 from spark_nats.conditions import client as conditions
@@ -146,7 +146,7 @@ class Link:
             said = conditions.CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
             raise NatsConnectionError(said) from None
         except OSError as error:
-            check_certificate_accepted(error, self.server)
+            check_client_certificate_accepted(error, self.server)
             topics = [Topic.TLS_FIRST] if tls.handshake_first else [self._opening.topic] if self._opening else []
             # A server that announced TLS in INFO speaks TLS. In the other cases, the port may be wrong.
             transient = Transient.ONCE_ESTABLISHED if topics else Transient.ALWAYS
@@ -187,7 +187,7 @@ class Link:
         """
         self._check_open()
         self._session.queue(frames)
-        self._send_due(clock.monotonic() + self.options.request_timeout)
+        self._send_due_and_raise_problem(clock.monotonic() + self.options.request_timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the server has processed all bytes sent so far (PING, PONG).
@@ -206,7 +206,7 @@ class Link:
                 self.flush()
                 return self._violations
 
-    def receive_and_queue_ping(self) -> None:
+    def queue_ping_with_deadline(self) -> None:
         """Send a PING with the next bytes; without a PONG within ``connect_timeout``, the connection is lost.
 
         Bytes that have already arrived are received first, which detects that the server has closed the connection.
@@ -217,14 +217,17 @@ class Link:
         self._check = self._session.queue_ping(), clock.monotonic() + self.options.connect_timeout
 
     def send_ping(self) -> int:
-        """Send a PING, return its number; once :attr:`last_pong` reaches it, the server has read all before it."""
+        """Send a PING, return its number.
+
+        Once :attr:`last_mark_before_error` reaches it, the server has read all before it.
+        """
         self._check_open()
         mark = self._session.queue_ping()
-        self._send_due(clock.monotonic() + self.options.request_timeout)
+        self._send_due_and_raise_problem(clock.monotonic() + self.options.request_timeout)
         return mark
 
     @property
-    def last_pong(self) -> int:
+    def last_mark_before_error(self) -> int:
         """The last mark that the server has reached before it reported any error."""
         return self._session.passed
 
@@ -242,7 +245,7 @@ class Link:
 
     def _wait_for_pong(self, mark: int, deadline: float) -> bool:
         """Wait until the server has reached a mark; return False when the deadline passes first."""
-        self._send_due(deadline)
+        self._send_due_and_raise_problem(deadline)
         return self._receive_until(lambda: self._session.has_pong_for(mark), deadline)
 
     def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
@@ -257,7 +260,7 @@ class Link:
         """Receive bytes that arrive by the deadline, and answer PING; return False when none arrive."""
         self._check_open()
         if self._session.due():
-            self._send_due(clock.monotonic() + self.options.request_timeout)
+            self._send_due_and_raise_problem(clock.monotonic() + self.options.request_timeout)
         while not self._transport.wait(min(deadline, self._session.ping_at, self._check[1])):
             now = clock.monotonic()
             if now >= self._check[1]:
@@ -272,14 +275,14 @@ class Link:
                 interval = self.options.ping_interval
                 said = conditions.SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=interval)
                 raise NatsConnectionError(said)
-            self._send_due(now + self.options.request_timeout)
+            self._send_due_and_raise_problem(now + self.options.request_timeout)
         self._receive_and_deliver()
         if self._session.has_pong_for(self._check[0]):
             self._check = 0, math.inf
-        self._send_due(clock.monotonic() + self.options.request_timeout)
+        self._send_due_and_raise_problem(clock.monotonic() + self.options.request_timeout)
         return True
 
-    def _send_due(self, deadline: float) -> None:
+    def _send_due_and_raise_problem(self, deadline: float) -> None:
         """Send all bytes that are due, then raise the server error, if any, that has left the connection open.
 
         Each time that the server takes bytes, the deadline is at least ``request_timeout`` away again.
@@ -319,7 +322,7 @@ class Link:
             data = self._transport.receive()
         except OSError as error:
             self.close()
-            check_certificate_accepted(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
+            check_client_certificate_accepted(error, self.server)  # in TLS 1.3 a client learns of a refusal only now
             broke = conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
             raise NatsConnectionError(broke) from None
         if data is None:
@@ -367,7 +370,7 @@ class Link:
                 elif waited >= _UNDECIDED_AFTER:
                     said = conditions.LOGIN_UNDECIDED(server=self.server, reason=shown, seconds=waited)
                 refused = AuthorizationError(said)
-                if self._credentials.lacks_password:
+                if self._credentials.has_only_user_name:
                     refused = refused.with_topics(Topic.PASSWORD, Topic.CREDENTIALS)
                 return refused
         transient = Transient.ALWAYS if error.kind.is_transient else Transient.NEVER
@@ -399,7 +402,7 @@ def _open_transport(server: Server, options: ConnectionOptions, timeout: float, 
     return way or Transport.open(server.host, server.port, deadline)
 
 
-def ask_info(server: Server, options: ConnectionOptions) -> ServerInfo:
+def ask_info_without_login(server: Server, options: ConnectionOptions) -> ServerInfo:
     """Return the INFO that a server sends to whoever connects, except with TLS first and through a WebSocket.
 
     Raises:

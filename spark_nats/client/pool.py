@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.choosing import note_unreachable, note_unreachable_by_name, servers_maybe_named
+from spark_nats.client.choosing import note_sought_in_vain, note_unreachable, servers_maybe_named
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
@@ -41,11 +41,11 @@ class _Pool:
         self._closer: threading.Thread | None = None
         self._wakes = 0.0  # when the thread wakes next
 
-    def lend(self, options: ConnectionOptions, waits: bool, name: str | None = None) -> Connection | None:
+    def try_lend_idle(self, options: ConnectionOptions, waits: bool, name: str | None = None) -> Connection | None:
         """Return an idle connection whose server is not known to be shutting down; None when there is none.
 
         With a ``name``, only a connection to the server of that name is returned.
-        ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.receive_and_queue_ping` only sends it, and a
+        ``waits``: wait for the answer to a PING; else :meth:`~.link.Link.queue_ping_with_deadline` only sends it, and a
         later wait for bytes detects that the answer is missing.
         """
         while True:
@@ -62,7 +62,7 @@ class _Pool:
                 if waits:
                     connection.flush(options.connect_timeout)
                 else:
-                    connection.receive_and_queue_ping()
+                    connection.queue_ping_with_deadline()
             except NatsError as error:
                 connection.close()
                 if not isinstance(error, AuthorizationError):  # a login that has ended says nothing about the server
@@ -134,7 +134,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
         waits: whether to wait until the server of an idle connection answers a PING. A borrower that retries after a
             lost connection, or that loses nothing by it, need not wait, which saves a round trip.
     """
-    connection = _pool.lend(options, waits) or connect(options)
+    connection = _pool.try_lend_idle(options, waits) or connect(options)
     try:
         yield connection
     except BaseException:
@@ -145,7 +145,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
 
 def take_idle_or_connect(options: ConnectionOptions) -> Connection:
     """Return an idle connection, or a new one when there is none; the caller closes it."""
-    return _pool.lend(options, waits=False) or connect(options)
+    return _pool.try_lend_idle(options, waits=False) or connect(options)
 
 
 class Lease:
@@ -201,12 +201,12 @@ class Lease:
         """
         if not name or self.connection.info.server_name == name or self.connection.lame_duck:
             return
-        found = _pool.lend(self._options, self._waits, name)
+        found = _pool.try_lend_idle(self._options, self._waits, name)
         for server in () if found else servers_maybe_named(self._options, name):
             try:
                 another = Connection(server, self._options)
             except (NatsError, OSError):
-                note_unreachable_by_name(server)
+                note_sought_in_vain(server)
                 return  # the next task of this machine seeks elsewhere, so that none waits twice
             if another.info.server_name == name and not another.lame_duck:
                 found = another
@@ -253,7 +253,7 @@ class Lease:
         again = lost is not None
         while True:
             try:
-                connection = _pool.lend(self._options, self._waits) or connect(self._options, lost)
+                connection = _pool.try_lend_idle(self._options, self._waits) or connect(self._options, lost)
                 if connection.lame_duck:
                     connection.close()
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=connection.server))

@@ -70,7 +70,7 @@ class CorePublisher:
     @property
     def confirmed(self) -> int:
         """The number of rows that the server is known to have processed."""
-        passed = self._lease.connection.last_pong
+        passed = self._lease.connection.last_mark_before_error
         while self._parts and (mark := self._parts[0].mark) is not None and mark <= passed:
             self._confirmed += len(self._parts.popleft().subjects)
         return self._confirmed

@@ -193,7 +193,7 @@ class Backoff:
         """Start again with the first wait."""
         self.upcoming = self.first
 
-    def take_next_wait(self) -> float:
+    def take_next_wait_seconds(self) -> float:
         """Return the seconds to wait now."""
         wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.maximum)
         return wait if self.fixed_share == 1.0 else clock.uniform(self.fixed_share * wait, wait)

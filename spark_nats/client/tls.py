@@ -110,7 +110,7 @@ class TlsLayer(Layer):
         return self._outgoing.read()
 
 
-def check_certificate_accepted(error: OSError, server: Server) -> None:
+def check_client_certificate_accepted(error: OSError, server: Server) -> None:
     """Raise :class:`AuthorizationError` if a server has ended TLS because of the client's certificate.
 
     The server then sends one of the alerts 41 to 46, 48 and 116 of RFC 8446.

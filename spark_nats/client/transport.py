@@ -100,16 +100,16 @@ class Transport:
             try:
                 done = layer.continue_handshake()
             finally:
-                sent = self._flush_through(below)  # also an alert to a server that the layer refuses
+                sent = self._flush_or_raise_alert(below)  # also an alert to a server that the layer refuses
             while not sent:
                 self._wait_in_handshake(deadline, or_writable=True)
-                sent = self._flush_through(below)
+                sent = self._flush_or_raise_alert(below)
             if not done:
                 self._wait_in_handshake(deadline)
                 layer.add_received(self._receive_through(below))
         self._in_layer = True
 
-    def _flush_through(self, layers: list[Layer]) -> bool:
+    def _flush_or_raise_alert(self, layers: list[Layer]) -> bool:
         try:
             return self._try_to_flush()
         except OSError:

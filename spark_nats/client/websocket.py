@@ -24,7 +24,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server
-from spark_nats.client.tls import check_certificate_accepted
+from spark_nats.client.tls import check_client_certificate_accepted
 from spark_nats.client.transport import UPSTREAM_FAILED, Layer, Transport, reason_of
 from spark_nats.conditions import Transient
 from spark_nats.conditions.websocket import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
@@ -90,7 +90,7 @@ def start_websocket(headers: Headers, transport: Transport, server: Server, time
     except OSError as error:
         if isinstance(error, NatsError):
             raise
-        check_certificate_accepted(error, server)  # in TLS 1.3 a client learns of a refusal only now
+        check_client_certificate_accepted(error, server)  # in TLS 1.3 a client learns of a refusal only now
         raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
 

@@ -34,7 +34,7 @@ from spark_nats.jetstream.keyvalue import reporting_missing_bucket
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, parse_stream
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.buckets import BUCKETS
-from spark_nats.kinds.queries import refuse_unsuited
+from spark_nats.kinds.queries import check_options_apply
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.hints import errors_for_spark
@@ -43,7 +43,7 @@ from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, is_of_own_account, prefix_of_domain
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.documents import positive_at, to_datetime
+from spark_nats.protocol.documents import positive_or_none_at, to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.subjects import covers, overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
@@ -70,7 +70,7 @@ def check(settings: Settings) -> Report:
         OptionError: ``subject`` is invalid or set with a bucket, or ``keys`` is set without one.
         NatsError: no server accepts the login, the connection was lost, or a PING was not answered.
     """
-    refuse_unsuited(settings, BUCKETS if "bucket" in settings.given else STREAMS, False, True, ("subject", "keys"))
+    check_options_apply(settings, BUCKETS if "bucket" in settings.given else STREAMS, False, True, ("subject", "keys"))
     with errors_for_spark(), connect(settings.connection) as connection:
         return _Check(settings, connection).run()
 
@@ -116,11 +116,11 @@ class _Check:
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         if hears.possible:
-            user = self._request_user_or_none()
+            user = self._ask_user_or_none()
             wanted = "how much of JetStream the account uses"
             account = self._ask_or_note_problem(partial(listing.ask_account_info, self._js), wanted)
             if self._chosen or not self._subjects:
-                infos = self._request_streams()
+                infos = self._ask_streams()
         elif self._chosen or not self._subjects:
             self._problems.append(
                 f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
@@ -131,7 +131,7 @@ class _Check:
         rates = self._wait_and_measure_rates(known) if known else {}
         rights = Rights(self._connection, user, self._prefix)
         tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
-        state = self._request_state_bucket() if hears.possible and tried and not self._bucket else None
+        state = self._ask_state_bucket() if hears.possible and tried and not self._bucket else None
         self._unmatched_subjects = listing.unmatched_filters(self._subjects, known.values())
         self._heard_here = self._ask_streams_of_server_domain(known)
         streams = tuple(
@@ -174,7 +174,7 @@ class _Check:
             round_trip=statistics.median(times),
         )
 
-    def _request_user_or_none(self) -> UserInfo | None:
+    def _ask_user_or_none(self) -> UserInfo | None:
         """Return the user that is logged in; None when the server does not say, which is no problem."""
         try:
             user = parse_user_info(self._connection.request(USER_INFO, b"").payload)
@@ -194,7 +194,7 @@ class _Check:
         self._problems.append(f"{what}: {why}")
         return None
 
-    def _request_streams(self) -> dict[str, StreamInfo | NatsError]:
+    def _ask_streams(self) -> dict[str, StreamInfo | NatsError]:
         """Return the streams that were chosen, or else all, each with its state or why that is unknown.
 
         A pattern stands in place of its streams when none matches, or when their names are unknown.
@@ -210,7 +210,7 @@ class _Check:
             wanted = "which streams there are (name some with --stream)"
             listed = self._ask_or_note_problem(self._list_all_noting_error, wanted)
             return {each.name: self._parse_listed_state(each) for each in listed or ()}
-        return {name: _answer_or_error(partial(self._request_stream_info, name)) for name in self._names}
+        return {name: _answer_or_error(partial(self._ask_stream_info, name)) for name in self._names}
 
     def _list_all_noting_error(self) -> list[listing.Listed]:
         try:
@@ -226,7 +226,7 @@ class _Check:
             return NatsError(LISTED_WITHOUT_STATE(problem=listed.problem))
         return parse_stream(listed.entry, listed.name)
 
-    def _request_stream_info(self, name: str) -> StreamInfo:
+    def _ask_stream_info(self, name: str) -> StreamInfo:
         with reporting_missing_bucket(self._js, self._bucket) if self._bucket else nullcontext():
             return ask_stream_info(self._js, name)
 
@@ -238,7 +238,7 @@ class _Check:
         looked = clock.monotonic()
         clock.sleep(LOOK_AGAIN)
         problems = len(self._problems)
-        again = self._request_streams()
+        again = self._ask_streams()
         del self._problems[problems:]  # only those of the first request are reported
         seconds = clock.monotonic() - looked
         rates = {}
@@ -249,7 +249,7 @@ class _Check:
                 rates[name] = max(0, now.last_sequence - info.last_sequence) / between
         return rates
 
-    def _request_state_bucket(self) -> StreamInfo | None:
+    def _ask_state_bucket(self) -> StreamInfo | None:
         """Return the state of the bucket for ``deduplicate=exact``, if it exists and the user may request it."""
         state = _answer_or_error(lambda: ask_stream_info(self._js, stream_of(self._state_bucket)))
         return state if isinstance(state, StreamInfo) else None
@@ -262,7 +262,7 @@ class _Check:
 
         def ask() -> list[StreamInfo]:
             with suppress(JetStreamUnavailableError):  # there is no JetStream here
-                return listing.list_streams(JetStream(self._connection))
+                return listing.ask_all_stream_states(JetStream(self._connection))
             return []
 
         return self._ask_or_note_problem(ask, "which streams of the server's own domain hear the same subjects") or []
@@ -294,7 +294,9 @@ class _Check:
                     activity,
                     publish,
                     (self._inbox,),
-                    MISSING if missing and activity != CREATE else _describe_obstacle(self._js, activity, known, state),
+                    MISSING
+                    if missing and activity != CREATE
+                    else _ask_and_describe_obstacle(self._js, activity, known, state),
                 )
                 for activity, publish in needs.items()
             )
@@ -310,7 +312,7 @@ class _Check:
                 for each in self._unmatched_subjects
             ]
             others = _describe_streams_hearing_too(known, self._heard_here)
-            warnings = [*_describe_risks(known, state), *self._describe_waiting_copies(known), *misses, *others]
+            warnings = [*_describe_risks(known, state), *self._ask_and_describe_waiting_copies(known), *misses, *others]
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -323,7 +325,7 @@ class _Check:
             abilities=abilities,
         )
 
-    def _describe_waiting_copies(self, stream: StreamInfo) -> list[str]:
+    def _ask_and_describe_waiting_copies(self, stream: StreamInfo) -> list[str]:
         """Describe which streams copy a work queue or an interest stream, and what it keeps for them."""
         if stream.retention == LIMITS or not stream.consumers:
             return []
@@ -331,7 +333,7 @@ class _Check:
         if isinstance(listed, NatsError):  # the user may not ask
             return []
         sourcing = [*filter(durables.is_sourcing, listed)]
-        left = {durables.describe_consumer(each): durables.count_unacknowledged(each) for each in sourcing}
+        left = {durables.describe_consumer(each): durables.count_left_to_acknowledge(each) for each in sourcing}
         found = [
             f"it keeps {'messages' if count is None else f'{count:,} messages'} until {whom} has them, also those that "
             "are processed"
@@ -376,13 +378,13 @@ def _describe_risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
             f"it has {stream.replicas} replicas in {stream.storage}, and the bucket where exact writes note what they "
             f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
         )
-    if (begins := positive_at(stream.config, "first_seq") or 0) > stream.first_sequence:
+    if (begins := positive_or_none_at(stream.config, "first_seq") or 0) > stream.first_sequence:
         found.append(
             f"its first_seq was edited to {begins:,}. The next start of its server removes every message before that "
             "sequence, unless you set it back"
         )
-    limited = any(positive_at(stream.config, name) for name in ("max_msgs", "max_bytes"))
-    if stream.origin and stream.config.get("discard") == "new" and limited:
+    limited = any(positive_or_none_at(stream.config, name) for name in ("max_msgs", "max_bytes"))
+    if stream.mirror_origin and stream.config.get("discard") == "new" and limited:
         found.append(
             "it is a mirror with discard: new. Once it is full, it lacks messages for good, has others under other "
             "sequences than its origin, and says that it lags by 0"
@@ -404,7 +406,9 @@ def _describe_streams_hearing_too(stream: StreamInfo, others: list[StreamInfo]) 
     return found
 
 
-def _describe_obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
+def _ask_and_describe_obstacle(
+    js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None
+) -> str:
     """Return what keeps every user from an activity with a stream; empty when nothing does or the stream is unknown."""
     if stream is None:
         return ""
@@ -412,15 +416,15 @@ def _describe_obstacle(js: JetStream, activity: str, stream: StreamInfo | None, 
         if activity == CONSUME:
             durables.check_releasable(js, stream)
         elif activity == PEEK and stream.retention == WORK_QUEUE:
-            durables.check_direct_gets(stream)
+            durables.check_direct_gets_possible(stream)
     except UnsupportedStreamError as error:
         return str(error)
     if activity == READ and stream.retention != LIMITS:
         return f"{stream.retention} retention: to be consumed, or peeked at"
-    if activity in (WRITE, EXACT, COMPARE) and stream.origin:
-        return f"it is a mirror of {stream.origin}, and stores only messages from there"
-    if activity == EXACT and state is not None and state.origin:
-        return f"the state bucket is a mirror of {state.origin}, and stores only messages from there"
+    if activity in (WRITE, EXACT, COMPARE) and stream.mirror_origin:
+        return f"it is a mirror of {stream.mirror_origin}, and stores only messages from there"
+    if activity == EXACT and state is not None and state.mirror_origin:
+        return f"the state bucket is a mirror of {state.mirror_origin}, and stores only messages from there"
     if activity in (WRITE, EXACT, COMPARE) and stream.config.get("no_ack"):
         return "the stream does not acknowledge what it stores (no_ack)"
     return ""

@@ -39,7 +39,7 @@ def wait_and_ask_lag(location: str, settings: Settings) -> Found:
     return Found(checkpoint, with_growth(before, compute_or_ask_lag(*where)))
 
 
-def show(found: Found, console: Console) -> None:
+def print_lag(found: Found, console: Console) -> None:
     """Print the lag of a query."""
     checkpoint, lag = found
     now = lag.at.timestamp()

@@ -51,7 +51,7 @@ def publish_needs_of_stream(
     """
     api = partial(_api_subject, prefix)
     state_stream = stream_of(bucket)
-    reading = _reading_subjects(prefix, stream)
+    reading = _api_subjects_for_reading(prefix, stream)
     stream_info = api(Api.STREAM_INFO, stream)
     state = [api(Api.STREAM_INFO, state_stream), api(Api.MESSAGE_GET, state_stream), key_subject(bucket, ">", prefix)]
     if not bucket_exists:
@@ -87,7 +87,7 @@ def publish_needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> di
     stream_info = _api_subject(prefix, Api.STREAM_INFO, stream)
     subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
     return {
-        READ: (stream_info, *_reading_subjects(prefix, stream)),
+        READ: (stream_info, *_api_subjects_for_reading(prefix, stream)),
         WRITE: (stream_info, *subjects),
         COMPARE: (stream_info, *subjects, _api_subject(prefix, Api.MESSAGE_GET, stream)),
         CREATE: (stream_info, _api_subject(prefix, Api.STREAM_CREATE, stream)),
@@ -98,7 +98,7 @@ def _api_subject(prefix: str, operation: Api, *names: str) -> str:
     return f"{prefix}.{operation.with_names(*names)}"
 
 
-def _reading_subjects(prefix: str, stream: str) -> tuple[str, ...]:
+def _api_subjects_for_reading(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, besides the request for the stream's state."""
     of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
     subjects = (_api_subject(prefix, each, stream, "*") for each in of_consumers)

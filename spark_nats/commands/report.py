@@ -106,7 +106,7 @@ class Report:
         return found
 
 
-def show(report: Report, console: Console) -> None:
+def print_report(report: Report, console: Console) -> None:
     """Print a report."""
     console.print_table((), [*_describe_server(report).items()])
     for problem in report.problems:

@@ -53,37 +53,37 @@ class Streams:
     revenue: str = "REVENUE"  # stream of the results, on subjects of the same form
 
     @property
-    def connection(self) -> ConnectionOptions:
+    def client_options(self) -> ConnectionOptions:
         """How to reach the server."""
-        return connection_options(**self.options, connectionName="spark-nats demo")
+        return connection_options(**self.spark_options, connectionName="spark-nats demo")
 
     @property
-    def options(self) -> dict[str, str]:
+    def spark_options(self) -> dict[str, str]:
         """How Spark reaches the server."""
         return options_of_urls(self.servers)
 
     def create(self) -> str:
         """Create both streams, and return a description of the server that they are on."""
-        with errors_for_spark(), borrow(self.connection) as connection:
+        with errors_for_spark(), borrow(self.client_options) as connection:
             for name in (self.orders, self.revenue):
                 create_stream_if_missing(JetStream(connection), {"name": name, "subjects": [f"{name.lower()}.>"]})
             return f"nats-server {connection.info.version} at {connection.server}"
 
     def delete(self) -> None:
         """Delete both streams, if they exist."""
-        with borrow(self.connection) as connection:
+        with borrow(self.client_options) as connection:
             for name in (self.orders, self.revenue):
                 with contextlib.suppress(StreamNotFoundError):
                     JetStream(connection).request(Api.STREAM_DELETE, name)
 
     def count(self, stream: str) -> int:
         """Return how many messages a stream holds."""
-        with borrow(self.connection) as connection:
+        with borrow(self.client_options) as connection:
             return ask_stream_info(JetStream(connection), stream).messages
 
     def load(self, reader: Any, stream: str, **options: Any) -> DataFrame:
         """Load a stream with ``spark.read`` or ``spark.readStream``."""
-        frame: DataFrame = reader.format("nats").options(**self.options, stream=stream, **options).load()
+        frame: DataFrame = reader.format("nats").options(**self.spark_options, stream=stream, **options).load()
         return frame
 
 
@@ -171,7 +171,7 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         copy = directory / "orders.parquet"
         began = clock.monotonic()
         voice.note_step("publishing orders")
-        with borrow(streams.connection) as connection:
+        with borrow(streams.client_options) as connection:
             publish(
                 connection, orders, streams.orders, copy, lambda done: voice.note_progress(done, messages, "stored")
             )
@@ -210,7 +210,7 @@ def _run_query(voice: Voice, streams: Streams, spark: SparkSession, messages: in
     query = (
         spark_side.revenue_of(orders, streams.revenue.lower())
         .writeStream.format("nats")
-        .options(**streams.options, stream=streams.revenue, checkpointLocation=str(checkpoint))
+        .options(**streams.spark_options, stream=streams.revenue, checkpointLocation=str(checkpoint))
         .outputMode("complete")
         .trigger(availableNow=True)
         .start()
@@ -263,7 +263,9 @@ def _compare_claims(
     )
     yield (
         f"the last of each of {len(expected):,} results is what the orders come to",
-        spark_side.differing_results(expected, spark_side.last_results(streams.load(spark.read, streams.revenue))),
+        spark_side.describe_differing_results(
+            expected, spark_side.last_results(streams.load(spark.read, streams.revenue))
+        ),
     )
 
 
@@ -273,7 +275,7 @@ def _describe_unequal(what: str, found: int, expected: int) -> list[str]:
 
 def _print_how_to_look(voice: Voice, streams: Streams) -> None:
     """Print how to look at what is kept."""
-    url = streams.options["servers"]  # without a password
+    url = streams.spark_options["servers"]  # without a password
     voice.say(f"""\
   Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:
 

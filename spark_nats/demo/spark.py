@@ -239,7 +239,7 @@ def last_results(messages: DataFrame) -> Results:
     }
 
 
-def differing_results(expected: Results, found: Results) -> list[str]:
+def describe_differing_results(expected: Results, found: Results) -> list[str]:
     """Return what differs between two sets of results; empty when they are equal."""
     differing = sorted(key for key in expected | found if expected.get(key) != found.get(key))
     if not differing:

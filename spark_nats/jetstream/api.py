@@ -44,7 +44,7 @@ class Request(NamedTuple):
     body: dict[str, Any] | None = None
     level: int | None = None  # the minimum API level of the server; None for any
 
-    def encoded(self) -> tuple[bytes, bytes | None]:
+    def encode_payload_and_headers(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
         header = None if self.level is None else encode_block({REQUIRED_API_LEVEL: str(self.level)})
         return b"" if self.body is None else json.dumps(self.body).encode(), header
@@ -95,7 +95,8 @@ class JetStream:
         Raises:
             NatsError: the connection failed, the user may not ask, or an answer is invalid.
         """
-        sent = [(f"{self.prefix}.{each.operation.with_names(*each.names)}", *each.encoded()) for each in requests]
+        subjects = [f"{self.prefix}.{each.operation.with_names(*each.names)}" for each in requests]
+        sent = [(subject, *each.encode_payload_and_headers()) for subject, each in zip(subjects, requests, strict=True)]
         expected = [partial(_contains, each.operation.answer_type.encode()) for each in requests]
         replies = self.connection.request_all(sent, timeout, expected)
         return [self._parse_answer(request, reply) for request, reply in zip(requests, replies, strict=True)]

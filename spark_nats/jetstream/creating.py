@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.client.host_cache import differs_fact, run_at_most_every
+from spark_nats.client.host_cache import difference_warned_fact, run_unless_succeeded_lately
 from spark_nats.conditions import Condition, Once
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
@@ -16,7 +16,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo, describe_stream, parse_stream
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.api import API_PREFIX, Api, ErrCode
-from spark_nats.protocol.stream_configs import RequestedConfig, describe_differences, find_misspelt_field
+from spark_nats.protocol.stream_configs import RequestedConfig, describe_differences, find_meant_field
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ def _log_differences(info: StreamInfo, config: dict[str, Any], condition: Condit
     """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := describe_differences(config, info.config)):
         said, of = describe_stream(info.name), ", ".join(found)
-        if _said.add_if_new(fact := differs_fact(said, of)):
-            run_at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
+        if _said.add_if_new(fact := difference_warned_fact(said, of)):
+            run_unless_succeeded_lately(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
     return info
 
 
@@ -71,6 +71,6 @@ def _describe_refusal(config: dict[str, Any], description: str) -> str:
     unknown = re.search(r'unknown field "([^"]*)"', description)
     if unknown is None:
         return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
-    near = find_misspelt_field(unknown[1], config)
+    near = find_meant_field(unknown[1], config)
     hint = f"; did you mean {near!r}?" if near else ""
     return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"

@@ -34,18 +34,18 @@ class IdMemory(NamedTuple):
     lifetime: float
     misses_some: bool = False
 
-    def knows_ids_if_present(self, now: IdMemory, age: float) -> bool:
+    def knows_ids_of_kept_messages(self, now: IdMemory, age: float) -> bool:
         """Tell whether ids stored since, at most ``age`` seconds ago, are known ``now`` if their messages remain."""
         if now.misses_some and (not self.process or self.process != now.process):
             return False
         return self.created == now.created and 0 <= age < min(self.lifetime, now.lifetime)
 
-    def knows_all(self, now: IdMemory, age: float) -> bool:
+    def knows_all_ids(self, now: IdMemory, age: float) -> bool:
         """Tell whether every such id is certainly known, also those of messages that were removed."""
-        return bool(self.process) and self.process == now.process and self.knows_ids_if_present(now, age)
+        return bool(self.process) and self.process == now.process and self.knows_ids_of_kept_messages(now, age)
 
 
-def memory_of(js: JetStream, info: StreamInfo) -> IdMemory:
+def id_memory_of(js: JetStream, info: StreamInfo) -> IdMemory:
     """Return what holds a stream's message ids, from the state that its leader has just reported.
 
     A raft leader is identified by the time since when it leads. A stream with one replica has no such time. It is

@@ -44,7 +44,7 @@ import math
 from enum import Enum, auto
 
 from spark_nats.jetstream.messages import Decision, FirstSince, MessageAt, ask_in_decision
-from spark_nats.jetstream.positions import Fingerprint, Position, end_of
+from spark_nats.jetstream.positions import Fingerprint, Position, end_position_of
 from spark_nats.jetstream.streams import INTEREST, StreamInfo
 from spark_nats.protocol.documents import parse_time
 
@@ -80,7 +80,7 @@ def judge(position: Position, info: StreamInfo | None) -> Decision[Judgement]:
     is_same = _is_same_stream(position, seen, info)
     if info.last_sequence < position.last:
         return Judgement.TRUNCATED if is_same else Judgement.RECREATED
-    if seen == end_of(info).fingerprint:
+    if seen == end_position_of(info).fingerprint:
         return Judgement.INTACT
     other = Judgement.REWRITTEN if is_same else Judgement.RECREATED
     # An earlier time tells nothing: a replica that was away while messages came and went may not know the last time.
@@ -140,7 +140,7 @@ def _latest_time(position: Position, seen: Fingerprint) -> int:
     return max(seen.time, position.latest or 0)
 
 
-def judge_by_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
+def try_judge_by_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
     """Judge whether a message that arrives is of the same history as ``seen``; None: the server has to be asked.
 
     ``sequence`` is at most that of ``seen``. So a message that was stored later than ``seen`` is of another history,

@@ -76,7 +76,7 @@ class Bucket:
             raise JetStreamError(said.with_text(said + advise_if_full(reason)), *stored, transient=stored.transient)
         return stored
 
-    def keys(self, pattern: str) -> list[str]:
+    def ask_keys_with_deleted(self, pattern: str) -> list[str]:
         """Return the keys that match a pattern with the wildcards of subjects; deleted keys may be among them."""
         subjects = ask_subject_counts(self._js, self._stream, key_subject(self._name, pattern))
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]

@@ -48,7 +48,7 @@ class Listed(NamedTuple):
     problem: str | None  # why only the entry's configuration counts; None when the whole entry does
 
 
-def list_streams(js: JetStream) -> list[StreamInfo]:
+def ask_all_stream_states(js: JetStream) -> list[StreamInfo]:
     """Return states of the account's streams, in order of name; those without a leader may be missing, or outdated."""
     return [parse_stream(each.entry, each.name) for each in ask_all_streams(js) if each.entry is not None]
 
@@ -274,7 +274,7 @@ def _quota(answer: dict[str, Any], tiers: dict[str, Any], what: str) -> Quota:
     limits = [
         documents.integer_at(tier, *limit)
         for tier in tiers.values()
-        if documents.value_at(tier, *limit) not in (-1, None)
+        if documents.value_or_none_at(tier, *limit) not in (-1, None)
     ]
     return Quota(documents.integer_at(answer, what), sum(limits) if len(limits) == len(tiers) else None)
 

@@ -184,9 +184,9 @@ def try_asking(js: JetStream, questions: Sequence[Asked[Any]], wait_first: float
         NatsError: the connection failed, or an answer is invalid.
     """
     if wait_first and questions:
-        js.connection.receive_for(wait_first)
+        js.connection.wait_while_receiving(wait_first)
     answers = js.request_all([each.request for each in questions]) if questions else []
-    return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
+    return [_parse_result_or_error(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
 def ask(js: JetStream, questions: Sequence[Asked[Answer]], wait_first: float = 0.0) -> list[Answer]:
@@ -194,7 +194,7 @@ def ask(js: JetStream, questions: Sequence[Asked[Answer]], wait_first: float = 0
     return [answer_or_raise(each) for each in try_asking(js, questions, wait_first)]
 
 
-def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
+def _parse_result_or_error(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.NO_MESSAGE_FOUND:
         return None
     try:
@@ -214,15 +214,15 @@ def ask_last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int
     return max((message.sequence for message in found if message), default=0)
 
 
-def ask_sequence_from(
+def ask_first_sequence_from(
     js: JetStream, stream: str, start: int, filters: Sequence[str], is_doubtful: bool = False
 ) -> int | None:
-    """Return the sequence of what :func:`ask_message_from` returns."""
-    message = ask_message_from(js, stream, start, filters, with_headers=False, ask_twice=is_doubtful)
+    """Return the sequence of what :func:`ask_first_message_from` returns."""
+    message = ask_first_message_from(js, stream, start, filters, with_headers=False, ask_twice=is_doubtful)
     return message.sequence if message else None
 
 
-def ask_message_from(
+def ask_first_message_from(
     js: JetStream, stream: str, start: int, filters: Sequence[str], with_headers: bool = True, ask_twice: bool = False
 ) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
@@ -250,11 +250,13 @@ def ask_first_since(js: JetStream, stream: str, time: int, start: int, end: int)
         The sequence of a message, or ``end`` when the range has none that was stored then. Neither ``start`` nor
         any other sequence has to exist.
     """
-    found = ask_first(js, stream, start, end, lambda message: message.time >= time, may_be_former_leader(js))
+    found = ask_first_by_bisection(
+        js, stream, start, end, lambda message: message.time >= time, may_be_former_leader(js)
+    )
     return end if found is None else found.sequence
 
 
-def ask_first(
+def ask_first_by_bisection(
     js: JetStream, stream: str, start: int, end: int, such: Callable[[StoredMessage], bool], is_doubtful: bool = False
 ) -> StoredMessage | None:
     """Return the first message with ``start <= sequence < end`` that is ``such``, as all after it are.
@@ -265,7 +267,7 @@ def ask_first(
     found, high = None, end
     while start < high:  # messages before ``start`` are not such; from ``high`` on, ``found`` is the first
         middle = (start + high) // 2
-        message = ask_message_from(js, stream, middle, (">",), False, is_doubtful)
+        message = ask_first_message_from(js, stream, middle, (">",), False, is_doubtful)
         is_doubtful = is_doubtful and message is not None
         if message is None or message.sequence >= high:
             high = middle

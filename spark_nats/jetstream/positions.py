@@ -52,12 +52,14 @@ class Position(NamedTuple):
         return None if self.time is None else Fingerprint(self.last, self.time)
 
 
-def end_of(info: StreamInfo) -> Position:
+def end_position_of(info: StreamInfo) -> Position:
     """Return the position after everything that a stream has ever stored."""
-    return Position(info.created, info.last_sequence + 1, info.last_time or None, latest=latest_time_or_none(info))
+    return Position(
+        info.created, info.last_sequence + 1, info.last_time or None, latest=latest_time_if_it_matters(info)
+    )
 
 
-def latest_time_or_none(info: StreamInfo, clock: int = 0) -> int | None:
+def latest_time_if_it_matters(info: StreamInfo, clock: int = 0) -> int | None:
     """Return a time that no message which a stream has now is later than, ``clock`` at least; None where none matters.
 
     It matters where the message before a place may go while earlier ones stay, because each message can be replaced,

@@ -8,8 +8,16 @@ from typing import Any
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import bad_answer_is_protocol_error
-from spark_nats.protocol.api import API_PREFIX, UNAVAILABLE, Api, domain_of, version_in
-from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
+from spark_nats.protocol.api import API_PREFIX, UNAVAILABLE, Api, domain_of, server_version_in
+from spark_nats.protocol.documents import (
+    integer_at,
+    positive_or_none_at,
+    string_at,
+    strings_at,
+    text_or_none_at,
+    time_at,
+    value_or_none_at,
+)
 from spark_nats.protocol.keyvalue import bucket_of, store_of
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # a stream's retention: when it removes messages
@@ -76,7 +84,7 @@ class StreamInfo:
     @property
     def replicas(self) -> int:
         """How many servers keep the stream."""
-        return positive_at(self.config, "num_replicas") or 1
+        return positive_or_none_at(self.config, "num_replicas") or 1
 
     @property
     def storage(self) -> str:
@@ -91,18 +99,18 @@ class StreamInfo:
     @property
     def max_age(self) -> float | None:
         """Seconds after which the stream removes messages; None when age does not matter."""
-        age = positive_at(self.config, "max_age")
+        age = positive_or_none_at(self.config, "max_age")
         return None if age is None else age / 1e9
 
     @property
     def max_message_size(self) -> int | None:
         """Most bytes of headers and payload together of a message; None where the stream sets no limit."""
-        return positive_at(self.config, "max_msg_size")
+        return positive_or_none_at(self.config, "max_msg_size")
 
     @property
     def max_consumers(self) -> int | None:
         """How many consumers the stream may have; None where it sets no limit."""
-        return positive_at(self.config, "max_consumers")
+        return positive_or_none_at(self.config, "max_consumers")
 
     @property
     def allows_direct_gets(self) -> bool:
@@ -112,19 +120,19 @@ class StreamInfo:
     @property
     def removes_single_messages(self) -> bool:
         """Whether messages go one by one, and not only the oldest first: by a later one of the subject, for example."""
-        single = positive_at(self.config, "max_msgs_per_subject") is not None
+        single = positive_or_none_at(self.config, "max_msgs_per_subject") is not None
         return single or self.retention != LIMITS or self.config.get("allow_msg_ttl") is True or bool(self.deleted)
 
     @property
     def duplicate_window(self) -> float:
         """Seconds for which the stream remembers a message id."""
-        return (positive_at(self.config, "duplicate_window") or 0) / 1e9
+        return (positive_or_none_at(self.config, "duplicate_window") or 0) / 1e9
 
     @property
     def removes_only_by_subject(self) -> bool:
         """Whether the stream removes no message by itself but for its limit for each subject."""
         limits = ("max_age", "max_msgs", "max_bytes")
-        return self.retention == LIMITS and not any(positive_at(self.config, each) for each in limits)
+        return self.retention == LIMITS and not any(positive_or_none_at(self.config, each) for each in limits)
 
     @property
     def keeps_last_values(self) -> bool:
@@ -132,7 +140,7 @@ class StreamInfo:
         return self.max_messages_per_subject is not None and not self.config.get("allow_msg_counter")
 
     @property
-    def origin(self) -> str:
+    def mirror_origin(self) -> str:
         """The origin of a mirror in words, such as "bucket 'ORDERS' in domain 'hub'"; empty for other streams."""
         mirror = self.config.get("mirror")
         if not isinstance(mirror, dict):
@@ -146,7 +154,7 @@ class StreamInfo:
     @property
     def server_version(self) -> str:
         """Version of the server that leads it, wherever the connection leads."""
-        return version_in(self.config)
+        return server_version_in(self.config)
 
     @property
     def id_lifetime(self) -> float:
@@ -156,7 +164,7 @@ class StreamInfo:
     @property
     def max_messages_per_subject(self) -> int | None:
         """How many messages of a subject the stream keeps; None where it sets no limit."""
-        return positive_at(self.config, "max_msgs_per_subject")
+        return positive_or_none_at(self.config, "max_msgs_per_subject")
 
     def is_same_as_listed(self, listed: StreamInfo) -> bool:
         """Tell whether a list reports this state again; lists lack some metadata and, of one server, its name.
@@ -169,7 +177,7 @@ class StreamInfo:
         same = replace(same, peers=self.peers, consumers=same.consumers if self.max_consumers else self.consumers)
         return ours == theirs and self == same
 
-    def stores_as_published(self, api_prefix: str) -> bool:
+    def stores_on_published_subjects(self, api_prefix: str) -> bool:
         """Tell whether messages are stored on the subjects on which they are published by users of an API prefix."""
         return api_prefix == API_PREFIX and not self.config.get("subject_transform")
 
@@ -212,9 +220,9 @@ def parse_stream(answer: dict[str, Any], name: str) -> StreamInfo:
             first_time=time_at(answer, "state", "first_ts") if messages and "first_ts" in answer["state"] else 0,
             # The time of a removed message stays; before the first message it is in the year 1.
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
-            led_since=time_at(answer, *_LED_SINCE) if value_at(answer, *_LED_SINCE) else 0,
+            led_since=time_at(answer, *_LED_SINCE) if value_or_none_at(answer, *_LED_SINCE) else 0,
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
-            domain=text_at(answer, "domain") or "",
+            domain=text_or_none_at(answer, "domain") or "",
             peers=peers_in(answer),
             undisputed=all(seconds < _LEASE and current for seconds, current in _other_replicas_in(answer)),
         )
@@ -222,7 +230,7 @@ def parse_stream(answer: dict[str, Any], name: str) -> StreamInfo:
 
 def _other_replicas_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
     """Return, for each replica except the leader, seconds since the leader heard from it, and whether it is current."""
-    others = value_at(answer, "cluster", "replicas")
+    others = value_or_none_at(answer, "cluster", "replicas")
     return [
         (
             integer_at(each, "active") / 1e9 if "active" in each else 0.0,
@@ -235,8 +243,10 @@ def _other_replicas_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
 
 def peers_in(answer: dict[str, Any]) -> tuple[str, ...]:
     """Return the servers of a stream that are up to date and that its leader has just heard from, the leader first."""
-    others = value_at(answer, "cluster", "replicas")
-    names = [text_at(each, "name") for each in (others if isinstance(others, list) else []) if isinstance(each, dict)]
+    others = value_or_none_at(answer, "cluster", "replicas")
+    names = [
+        text_or_none_at(each, "name") for each in (others if isinstance(others, list) else []) if isinstance(each, dict)
+    ]
     known = zip(names, _other_replicas_in(answer), strict=True)
     followers = [name for name, (seconds, current) in known if current and seconds < _LEASE]
     return tuple(name for name in (leader_in(answer), *followers) if name)
@@ -244,7 +254,7 @@ def peers_in(answer: dict[str, Any]) -> tuple[str, ...]:
 
 def leader_in(answer: dict[str, Any]) -> str:
     """Return the leader that an answer names; empty where it names none."""
-    return text_at(answer, "cluster", "leader") or ""
+    return text_or_none_at(answer, "cluster", "leader") or ""
 
 
 def check_leader(answer: dict[str, Any], name: str) -> None:

@@ -20,7 +20,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_first, ask_first_since, ask_message_from
+from spark_nats.jetstream.messages import (
+    MessageAt,
+    StoredMessage,
+    ask,
+    ask_first_by_bisection,
+    ask_first_message_from,
+    ask_first_since,
+)
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.documents import EPOCH
 
@@ -89,7 +96,10 @@ def ask_time_fall(js: JetStream, info: StreamInfo, start: int, end: int, least: 
     if before is None or after is None:
         return None
     fallen = before.time - least
-    return ask_first(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen) or after
+    return (
+        ask_first_by_bisection(js, info.name, before.sequence + 1, after.sequence, lambda it: it.time <= fallen)
+        or after
+    )
 
 
 def _nanoseconds(time: datetime) -> int:
@@ -129,7 +139,7 @@ def _ask_astray_if_times_fall(
         low, high, after = a.sequence + 1, b.sequence, b
         while low < high:
             middle = (low + high) // 2
-            message = ask_message_from(js, stream, middle, (">",), with_headers=False)
+            message = ask_first_message_from(js, stream, middle, (">",), with_headers=False)
             if message is None or message.sequence >= high:
                 high = middle
             elif is_astray(message):

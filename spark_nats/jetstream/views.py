@@ -128,7 +128,7 @@ def ask_and_judge(
     return messages.run_decision(judge(position, info), ask or partial(messages.ask_all, js))
 
 
-def ask_if_another(js: JetStream, position: Position, info: StreamInfo) -> bool:
+def ask_if_recreated(js: JetStream, position: Position, info: StreamInfo) -> bool:
     """Tell whether a stream is another one than that of a position; requests nothing where it was created as noted.
 
     Raises:
@@ -226,20 +226,22 @@ class StreamView:
         try:
             info = ask_stream_info(js, stream)
         except StreamNotFoundError as error:
-            self.require_loss_confirmed(js, stream, str(error))
+            self.check_loss_confirmed(js, stream, str(error))
             raise
         self.note_nothing_lost(stream)
         return info
 
-    def require_loss_confirmed(self, js: JetStream, stream: str, what: str) -> None:
+    def check_loss_confirmed(self, js: JetStream, stream: str, what: str) -> None:
         """Raise a transient error unless the loss ``what`` was reported for long enough, or outside a cluster."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.may_be_clustered and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
-    def require_loss_before(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
-        """As :meth:`require_loss_confirmed`, for a loss before a position; ``info`` is None if there is no stream."""
-        self.require_loss_confirmed(js, stream, describe_loss(position, info, stream))
+    def check_loss_before_confirmed(
+        self, js: JetStream, position: Position, info: StreamInfo | None, stream: str
+    ) -> None:
+        """As :meth:`check_loss_confirmed`, for a loss before a position; ``info`` is None if there is no stream."""
+        self.check_loss_confirmed(js, stream, describe_loss(position, info, stream))
 
     def note_nothing_lost(self, stream: str) -> None:
         """Note that the stream has lost nothing."""
@@ -280,7 +282,7 @@ class StreamView:
         busy = seen is None or seen.info.last_time != info.last_time
         self._seen[info.name] = _Seen(_connection_identity(js), info, busy)
 
-    def judge_history(
+    def ask_and_judge_history(
         self,
         js: JetStream,
         position: Position,

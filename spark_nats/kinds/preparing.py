@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from spark_nats import sparkapi
-from spark_nats.client.host_cache import PREPARED_FOR, prepared_fact, run_at_most_every
+from spark_nats.client.host_cache import PREPARED_FOR, prepared_fact, run_unless_succeeded_lately
 from spark_nats.client.options import RetryOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError
 from spark_nats.protocol.api import UNAVAILABLE
@@ -60,4 +60,4 @@ def prepare_if_due(query: str, what: str, retries: RetryOptions, prepare: Callab
 
         run_with_retries(prepare, retries, what, established=known)
 
-    run_at_most_every(prepared_fact(query), waiting, PREPARED_FOR)
+    run_unless_succeeded_lately(prepared_fact(query), waiting, PREPARED_FOR)

@@ -117,7 +117,7 @@ def check_and_choose_operation(given: Settings, writing: bool, streaming: bool) 
     use = kind.operation(writing, streaming)
     if use is None:
         raise OptionError(kind.not_streamed(given.given))
-    refuse_unsuited(given, kind, writing, streaming, given.given)
+    check_options_apply(given, kind, writing, streaming, given.given)
     query = use.options.of(
         given.values,
         streaming,
@@ -129,7 +129,7 @@ def check_and_choose_operation(given: Settings, writing: bool, streaming: bool) 
     return use, query.check_and_make_query(given.given)
 
 
-def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:
+def check_options_apply(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:
     """Check that each of some options, if it is set, applies to such a query.
 
     Raises:

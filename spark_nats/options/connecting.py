@@ -139,7 +139,7 @@ class Tls(Group, section="TLS"):
         default="false",
     )
 
-    def make_settings(self, given: Collection[str]) -> TlsOptions | None:
+    def check_and_make_tls_options(self, given: Collection[str]) -> TlsOptions | None:
         """Return the settings of TLS; None when no option demands TLS.
 
         Args:
@@ -214,7 +214,7 @@ GROUPS: tuple[type[Group], ...] = (Servers, WebSocket, Proxied, Login, Tls, Time
 """The options of a connection, in the order of the documentation."""
 
 
-def make_connection_options(given: Mapping[str, Any]) -> tuple[ConnectionOptions, RetryOptions]:
+def make_connection_and_retry_options(given: Mapping[str, Any]) -> tuple[ConnectionOptions, RetryOptions]:
     """Return the settings of the client, and how long and how often to retry, from the options of all groups.
 
     Args:
@@ -228,7 +228,7 @@ def make_connection_options(given: Mapping[str, Any]) -> tuple[ConnectionOptions
         servers=servers.servers,
         discover=servers.discover_servers,
         credentials=Login.of(given).credentials,
-        tls=Tls.of(given).make_settings(given),
+        tls=Tls.of(given).check_and_make_tls_options(given),
         name=servers.connection_name,
         connect_timeout=limits.connect_timeout,
         request_timeout=limits.request_timeout,

@@ -7,7 +7,7 @@ import os
 import re
 
 from spark_nats.options.files import is_plain, may_file_name_be_shown, path_of, read_file, read_text_file
-from spark_nats.protocol.documents import parse_document
+from spark_nats.protocol.documents import parse_limited_object
 
 # The option that corresponds to each field of a context.
 FIELDS = {
@@ -58,7 +58,7 @@ def read_context(where: str) -> dict[str, str]:
     """
     content = _read_context_file(where)
     try:
-        document = parse_document(content)
+        document = parse_limited_object(content)
     except ValueError:
         document = None  # the error would contain the content
     if document is None:
@@ -73,14 +73,14 @@ def read_context(where: str) -> dict[str, str]:
         if not isinstance(value, bool if name == "tls_first" else str):
             raise ValueError(f"is {where!r}, whose field {name!r} is a {type(value).__name__}")
         try:
-            option, found_there = _read_field_or_its_file(name, str(value))
+            option, found_there = _option_and_value_of_field(name, str(value))
         except ValueError as error:
             raise ValueError(f"is {where!r}, whose field {name!r} {error}") from None
         found[option] = found_there
     return found
 
 
-def _read_field_or_its_file(field: str, value: str) -> tuple[str, str]:
+def _option_and_value_of_field(field: str, value: str) -> tuple[str, str]:
     """Return a field as an option and its value, from where the field says that it is.
 
     Raises ValueError, without the value, if that place cannot be read.

@@ -76,7 +76,7 @@ class RowQuery(Query):
         return None
 
     @property
-    def has_several_targets(self) -> bool:
+    def may_have_several_targets(self) -> bool:
         """Whether each row goes to that one of several streams which listens on its subject."""
         return False
 
@@ -85,7 +85,7 @@ class RowQuery(Query):
         return stream == self.stream
 
     @property
-    def row_writer_options(self) -> list[str]:
+    def chosen_row_writers(self) -> list[str]:
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
         return []
 

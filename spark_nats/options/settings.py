@@ -15,7 +15,15 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.queries import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
-from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, GROUPS, KEYS, LOGINS, Echo, make_connection_options
+from spark_nats.options.connecting import (
+    AUTHORITIES,
+    CERTIFICATES,
+    GROUPS,
+    KEYS,
+    LOGINS,
+    Echo,
+    make_connection_and_retry_options,
+)
 from spark_nats.options.files import is_plain, may_file_name_be_shown
 from spark_nats.options.nearest import advise_on_unknown, describe_unused_path, is_table_option
 from spark_nats.options.option import Group, Option, read_option_value
@@ -82,7 +90,7 @@ def parse_options(options: Mapping[str, str], known: Known) -> Settings:
             raise OptionError(OPTION_NEEDS_OPTION(option=name, needed=either))
     if "domain" in values:
         values = {**values, "apiPrefix": prefix_of_domain(values["domain"])}
-    return Settings(given, values, *make_connection_options(values))
+    return Settings(given, values, *make_connection_and_retry_options(values))
 
 
 def connection_options(**options: str) -> ConnectionOptions:

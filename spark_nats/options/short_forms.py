@@ -40,7 +40,7 @@ def is_short(entry: object) -> bool:
     return isinstance(entry, str) and _SHORT.fullmatch(entry) is not None
 
 
-def to_text(entry: ShortEntry) -> str | None:
+def encode_short_entry(entry: ShortEntry) -> str | None:
     """Return the short form of an entry; None if its time of creation is not written as servers write it."""
     created = _parse_exact_time(entry.created)
     if created is None:

@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from spark_nats.conditions import Transient
-from spark_nats.protocol.documents import begins_like_object, integer_at, parse_document, printable, string_at
+from spark_nats.protocol.documents import begins_like_object, integer_at, parse_limited_object, printable, string_at
 
 API_PREFIX = "$JS.API"  # default first tokens of the API's subjects; an account may import an API under other tokens
 
@@ -28,7 +28,7 @@ def is_of_own_account(prefix: str) -> bool:
     return prefix == API_PREFIX or domain_of(prefix) != ""
 
 
-def version_in(config: dict[str, Any]) -> str:
+def server_version_in(config: dict[str, Any]) -> str:
     """Return the version of the server that has reported this configuration: a stream's leader, or a consumer's.
 
     It is in the metadata since nats-server 2.11, so that none means an older one.
@@ -169,14 +169,14 @@ class ApiError(NamedTuple):
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
     """Return an answer's JSON object, or the error in it; ValueError when it is no object or the error is malformed."""
-    return _error_or_answer(parse_document(payload))
+    return _error_or_answer(parse_limited_object(payload))
 
 
 def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiError | None:
     """Return JetStream's answer to an operation, as :func:`parse_answer` does; None if another client has answered."""
     if not begins_like_object(payload):
         return None
-    answer = parse_document(payload)
+    answer = parse_limited_object(payload)
     return _error_or_answer(answer) if answer.get("type") == operation.answer_type else None
 
 

@@ -48,7 +48,7 @@ def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def values_of(column: pa.Array) -> Positions:
+def integers_of(column: pa.Array) -> Positions:
     """Return the values of a column of 32 or 64 bit integers; undefined where it is null."""
     if len(column) == 0:
         return NO_POSITIONS
@@ -76,7 +76,7 @@ def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
 def lengths_of(column: pa.Array) -> Positions:
     """Return the length in bytes of each element of a column of strings or bytes; 0 where it is null."""
     column = plain(column)
-    lengths = np.diff(packed(column)[1])
+    lengths = np.diff(bytes_and_offsets_of(column)[1])
     return lengths * flags_of(column.is_valid()) if column.null_count else lengths
 
 
@@ -133,7 +133,7 @@ def plain(column: pa.Array) -> pa.Array:
     return column if column.type in _PLAIN else column.cast(pa.binary())
 
 
-def packed(array: pa.Array) -> tuple[Bytes, Positions]:
+def bytes_and_offsets_of(array: pa.Array) -> tuple[Bytes, Positions]:
     """Return the bytes and the ``n + 1`` offsets of a column of strings or bytes, without a copy of a plain one."""
     if len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -250,7 +250,7 @@ class Separators(NamedTuple):
         return found
 
 
-def split(is_separator: Mask, offsets: Positions) -> Separators:
+def find_separators(is_separator: Mask, offsets: Positions) -> Separators:
     """Find the separators of each row of a packed column, in which ``is_separator`` marks them."""
     rows = len(offsets) - 1
     if rows == 0:
@@ -296,9 +296,9 @@ class Text(NamedTuple):
     replaced: Positions = NO_POSITIONS  # rows with bytes that are not UTF-8, replaced by U+FFFD; rarely any
 
 
-def to_text(array: pa.BinaryArray) -> Text:
+def decode_utf8_replacing(array: pa.BinaryArray) -> Text:
     """Decode a column without nulls, with U+FFFD for what is not UTF-8, so that one bad message cannot stop a query."""
-    data, offsets = packed(array)
+    data, offsets = bytes_and_offsets_of(array)
     if not (data & 0x80).any():
         return Text(array.view(pa.string()))  # ASCII needs no further check
     try:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.protocol.api import version_in
-from spark_nats.protocol.documents import integer_at, positive_at, printable, string_at, text_at
+from spark_nats.protocol.api import server_version_in
+from spark_nats.protocol.documents import integer_at, positive_or_none_at, printable, string_at, text_or_none_at
 
 INACTIVE_THRESHOLD = 60_000_000_000
 """Nanoseconds without a request after which the server deletes one of our ephemeral consumers,
@@ -54,17 +54,17 @@ class ConsumerInfo:
     @property
     def server_version(self) -> str:
         """Version of the server that leads it, wherever the connection leads."""
-        return version_in(self.config)
+        return server_version_in(self.config)
 
     @property
     def start_sequence(self) -> int | None:
         """The start sequence in its configuration; None when there is none."""
-        return positive_at(self.config, "opt_start_seq")
+        return positive_or_none_at(self.config, "opt_start_seq")
 
     @property
     def inactive_threshold(self) -> int | None:
         """Nanoseconds without a request after which the server deletes it; None when it never does."""
-        return positive_at(self.config, "inactive_threshold")
+        return positive_or_none_at(self.config, "inactive_threshold")
 
     @property
     def has_our_durable_config(self) -> bool:
@@ -94,7 +94,7 @@ def parse_consumer(answer: dict[str, Any], stream: str, name: str) -> ConsumerIn
         after_floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
         pending=integer_at(answer, "num_pending"),
         max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
-        leader=text_at(answer, "cluster", "leader") or "",
+        leader=text_or_none_at(answer, "cluster", "leader") or "",
     )
 
 
@@ -119,7 +119,7 @@ def describe_copied_stream(config: dict[str, Any]) -> str:
     Servers create such a consumer since nats-server 2.14, with the stream's name in its metadata.
     """
     for kind in ("src", "mirror"):
-        stream, domain = (text_at(config, "metadata", f"_nats.{kind}.{what}") for what in ("stream", "domain"))
+        stream, domain = (text_or_none_at(config, "metadata", f"_nats.{kind}.{what}") for what in ("stream", "domain"))
         if stream:
             return f"stream {printable(stream)!r}" + (f" in domain {printable(domain)!r}" if domain else "")
     return ""
@@ -127,13 +127,17 @@ def describe_copied_stream(config: dict[str, Any]) -> str:
 
 def may_be_consumer_of(entry: Any, stream: str) -> bool:
     """Tell whether an entry of a list describes a consumer of a stream; an offline consumer does not name its own."""
-    return text_at(entry, "stream_name") in (stream, None)
+    return text_or_none_at(entry, "stream_name") in (stream, None)
 
 
 def name_in(entry: Any) -> str:
     """Return the name of the stream or consumer that an entry of a list describes; ValueError when it has none."""
     # A stream has its name only in its configuration, and so has an offline consumer.
-    return text_at(entry, "name") or text_at(entry, "config", "name") or string_at(entry, "config", "durable_name")
+    return (
+        text_or_none_at(entry, "name")
+        or text_or_none_at(entry, "config", "name")
+        or string_at(entry, "config", "durable_name")
+    )
 
 
 def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
@@ -188,7 +192,7 @@ def lower_threshold(config: dict[str, Any], stream: dict[str, Any]) -> bool:
 
 def max_inactive_threshold(stream: dict[str, Any]) -> int | None:
     """Return the longest inactive threshold that a stream allows its consumers, in nanoseconds; None for no limit."""
-    return positive_at(stream, "consumer_limits", "inactive_threshold")
+    return positive_or_none_at(stream, "consumer_limits", "inactive_threshold")
 
 
 def consumer_create_body(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, printable, string_at, strings_at
+from spark_nats.protocol.documents import boolean_at, integer_at, parse_limited_object, printable, string_at, strings_at
 from spark_nats.protocol.subjects import filter_violation, queue_violation
 
 PING = b"PING\r\n"
@@ -89,7 +89,7 @@ _READERS: dict[type, Callable[..., Any]] = {bool: boolean_at, int: integer_at, s
 def parse_info(argument: bytes) -> ServerInfo:
     """Parse the JSON of an INFO line; ProtocolError when it is invalid or a field has the wrong type."""
     try:
-        document = parse_document(argument)
+        document = parse_limited_object(argument)
         if "ssl_required" in document:  # the name of tls_required before 2016
             document.setdefault("tls_required", document["ssl_required"])
         known = {
@@ -211,7 +211,7 @@ def error_text(argument: bytes) -> str:
     return printable(argument.decode("utf-8", "replace").strip().strip("'"))
 
 
-def publish_violation(subject: str) -> str:
+def publish_denial_text(subject: str) -> str:
     """Return the text of the -ERR for a message whose subject the user may not publish to: one for each message."""
     return f'Permissions Violation for Publish to "{subject}"'
 

@@ -273,8 +273,8 @@ class _Guess:
         end: bytecolumns.Positions,
     ) -> None:
         start = self._start
-        lines, offsets = bytecolumns.packed(bytecolumns.gather(buffer, start, line_end))
-        fields = bytecolumns.split((lines == _SPACE) | (lines == _TAB), offsets)
+        lines, offsets = bytecolumns.bytes_and_offsets_of(bytecolumns.gather(buffer, start, line_end))
+        fields = bytecolumns.find_separators((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
         operation_end, subject_end, sid_end = fields.positions_of(0), fields.positions_of(1), fields.positions_of(2)
         last = fields.positions_of(fields.per_row - 1)

@@ -23,7 +23,16 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions.jetstream import REPLY_INVALID
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, load_words, packed, parse_ints, split
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    bytes_and_offsets_of,
+    find_separators,
+    flags_of,
+    load_words,
+    parse_ints,
+)
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import CONFLICT, LOCKED, NO_RESPONDERS, RequestRefused, Status
 
@@ -51,8 +60,8 @@ class Deliveries:
 
     def __init__(self, replies: pa.BinaryArray) -> None:
         self._replies = replies
-        self._data, self._offsets = packed(replies)
-        self._dots = split(self._data == _DOT, self._offsets)
+        self._data, self._offsets = bytes_and_offsets_of(replies)
+        self._dots = find_separators(self._data == _DOT, self._offsets)
         count = self._dots.per_row
         is_short = count == _SHORT_FORM_DOTS
         self._raise_unless(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))

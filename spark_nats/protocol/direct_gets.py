@@ -88,7 +88,7 @@ class DirectGetReplies:
         right = (self.data[start + 10] == _T) & (self.data[start + 16] == _COLON)
         with contextlib.suppress(pa.ArrowInvalid):
             if right.all():
-                return bytecolumns.values_of(texts.view(pa.string()).cast(_NANOSECONDS).view(pa.int64()))
+                return bytecolumns.integers_of(texts.view(pa.string()).cast(_NANOSECONDS).view(pa.int64()))
         wrong = next((text for text in texts.to_pylist() if _nanoseconds(text) is None), texts[0].as_py())
         raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=wrong[:40]))
 
@@ -103,8 +103,8 @@ def separate_stored_messages(answers: Messages) -> tuple[Messages, DirectGetRepl
     Raises:
         ProtocolError: a sequence is not a number.
     """
-    data, offsets = bytecolumns.packed(answers.gather(answers.header))
-    lines = bytecolumns.split(data == _LF, offsets)
+    data, offsets = bytecolumns.bytes_and_offsets_of(answers.gather(answers.header))
+    lines = bytecolumns.find_separators(data == _LF, offsets)
     begin = offsets[:-1]
     stored = _has_added_lines(data, lines)
     others = [(answers.header_at(i), answers.payload_at(i)) for i in np.flatnonzero(~stored).tolist()]

@@ -28,7 +28,7 @@ def begins_like_object(data: bytes) -> bool:
     return data.lstrip().startswith(b"{")
 
 
-def parse_document(data: bytes) -> dict[str, Any]:
+def parse_limited_object(data: bytes) -> dict[str, Any]:
     """Return a received JSON object; ValueError when it is invalid or too large."""
     if sum(map(data.count, _SEPARATORS)) > _MAX_PARTS:  # each part takes a hundred times its bytes in memory
         raise ValueError(f"it has more than {_MAX_PARTS} parts")
@@ -78,9 +78,10 @@ def integer_at(document: Any, *path: str, least: int = 0) -> int:
 
     Raises:
         ValueError: the value is something else. The other ``_at`` functions have the first two arguments and the same
-            error, but :func:`integers_at` takes one name; :func:`positive_at`, :func:`value_at` raise none.
+            error, but :func:`integers_at` takes one name, and :func:`positive_or_none_at` and :func:`value_or_none_at`
+            raise none.
     """
-    value = value_at(document, *path)
+    value = value_or_none_at(document, *path)
     if type(value) is not int or not least <= value <= MAX_INTEGER:
         raise _wrong_value_error(path, f"not an integer from {least} to 2^64 - 1")
     return value
@@ -96,25 +97,25 @@ def integers_at(document: dict[str, Any], name: str) -> list[int]:
     return [integer_at({name: value}, name) for value in values]
 
 
-def positive_at(document: Any, *path: str) -> int | None:
+def positive_or_none_at(document: Any, *path: str) -> int | None:
     """Return an integer above zero; None for anything else, which stands for no limit."""
-    value = value_at(document, *path)
+    value = value_or_none_at(document, *path)
     return value if type(value) is int and value > 0 else None
 
 
 def boolean_at(document: Any, *path: str) -> bool:
     """Return true or false."""
-    return _checked(bool, value_at(document, *path), path, "neither true nor false")
+    return _checked(bool, value_or_none_at(document, *path), path, "neither true nor false")
 
 
 def string_at(document: Any, *path: str) -> str:
     """Return a string."""
-    return _checked(str, value_at(document, *path), path, "not a text")
+    return _checked(str, value_or_none_at(document, *path), path, "not a text")
 
 
 def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     """Return a list of strings; empty when it is null or missing."""
-    value = value_at(document, *path)
+    value = value_or_none_at(document, *path)
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -124,22 +125,22 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
 
 def list_at(document: Any, *path: str) -> list[Any]:
     """Return a list; empty when the value is null, missing, or false in Python, such as 0."""
-    return _checked(list, value_at(document, *path) or [], path, "no list")
+    return _checked(list, value_or_none_at(document, *path) or [], path, "no list")
 
 
 def object_at(document: Any, *path: str) -> dict[str, Any]:
     """Return an object; empty when the value is null, missing, or false in Python, such as 0."""
-    return _checked(dict, value_at(document, *path) or {}, path, "no object")
+    return _checked(dict, value_or_none_at(document, *path) or {}, path, "no object")
 
 
-def text_at(document: Any, *path: str) -> str | None:
+def text_or_none_at(document: Any, *path: str) -> str | None:
     """Return a string; None where it is empty, null or missing."""
-    return None if value_at(document, *path) is None else string_at(document, *path) or None
+    return None if value_or_none_at(document, *path) is None else string_at(document, *path) or None
 
 
 def base64_at(document: Any, *path: str) -> bytes:
     """Return bytes that are encoded in base64; empty when the value is null or missing."""
-    value = value_at(document, *path)
+    value = value_or_none_at(document, *path)
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
     except (TypeError, ValueError):
@@ -148,7 +149,7 @@ def base64_at(document: Any, *path: str) -> bytes:
 
 def time_at(document: Any, *path: str) -> int:
     """Return a time in RFC 3339 as nanoseconds since 1970."""
-    value = value_at(document, *path)
+    value = value_or_none_at(document, *path)
     time = parse_time(value) if isinstance(value, str) else None
     if time is None:
         raise _wrong_value_error(path, "not a time")
@@ -165,7 +166,7 @@ def parse_time(text: str) -> int | None:
     return None
 
 
-def value_at(document: Any, *path: str) -> Any:
+def value_or_none_at(document: Any, *path: str) -> Any:
     """Return the value at a path, of any type; None when there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import byte_strings, packed
+from spark_nats.protocol.bytecolumns import byte_strings, bytes_and_offsets_of
 
 _BINARY = pa.binary()
 _PUB, _HPUB, _NOTHING, _BLANK, _CRLF = byte_strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
@@ -54,7 +54,7 @@ def encode_messages(
             sizes = pc.if_else(present, sizes, _text(size))
             block = pc.fill_null(block, _NOTHING)
         pieces = [operation, *subject_and_reply, sizes, _CRLF, block, payloads, _CRLF]
-    wire, _ = packed(pc.binary_join_element_wise(*pieces, _NOTHING))
+    wire, _ = bytes_and_offsets_of(pc.binary_join_element_wise(*pieces, _NOTHING))
     return pa.py_buffer(wire)
 
 

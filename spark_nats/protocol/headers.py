@@ -112,7 +112,7 @@ def with_id_replaced(block: bytes, message_id: str) -> bytes:
     return _ID_LINE.sub(lambda _: f"{MSG_ID}: {message_id}".encode(), block, count=1)
 
 
-def is_within_batch(block: bytes) -> bool:
+def is_before_batch_commit(block: bytes) -> bool:
     """Return whether the message of a header block belongs to an atomic batch and does not commit it."""
     has_id, has_commit = (f"\r\n{name}:".encode() in block for name in (_BATCH_ID, _BATCH_COMMIT))
     return has_id and not has_commit
@@ -121,7 +121,7 @@ def is_within_batch(block: bytes) -> bool:
 def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     """Parse a column of header blocks; an empty block gives an empty map."""
     rows = len(blocks)
-    data, offsets = bytecolumns.packed(blocks)
+    data, offsets = bytecolumns.bytes_and_offsets_of(blocks)
     if len(data) == 0:
         return HeaderColumn(empty_headers_column(rows), 0, bytecolumns.NO_POSITIONS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
@@ -129,7 +129,7 @@ def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     endless = np.count_nonzero((length > 0) & ~ends)
 
     # Lines: each ends at a CRLF. The first of a block is its version; the last is empty, but direct gets lack that one.
-    lines = bytecolumns.split(data == _LF, offsets)
+    lines = bytecolumns.find_separators(data == _LF, offsets)
     feeds, row = lines.position, lines.rows()
     block = offsets[row]  # where the line's block begins
     is_end = (data[feeds - 1] == _CR) & (feeds > block)
@@ -146,9 +146,9 @@ def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if malformed:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
 
-    names, odd_names = bytecolumns.to_text(bytecolumns.gather(data, start, colon))
+    names, odd_names = bytecolumns.decode_utf8_replacing(bytecolumns.gather(data, start, colon))
     start = colon + 1 + (data[colon + 1] == _SPACE)  # nearly always one space, and nothing else
-    values, odd_values = bytecolumns.to_text(bytecolumns.gather(data, start, end))
+    values, odd_values = bytecolumns.decode_utf8_replacing(bytecolumns.gather(data, start, end))
     if ((data[start] <= _SPACE) | (data[end - 1] <= _SPACE)).any():
         values = pc.ascii_trim(values, characters=" \t")
     replaced = np.union1d(row[odd_names], row[odd_values])
@@ -162,7 +162,7 @@ def parse_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
 def _name_hashes(names: pa.StringArray) -> bytecolumns.Positions:
     """Return a cheap hash of each name, from its length and both its ends: different hashes mean different names."""
-    data, offsets = bytecolumns.packed(names)
+    data, offsets = bytecolumns.bytes_and_offsets_of(names)
     first, last = data[offsets[:-1]].astype(np.int64), data[offsets[1:] - 1]
     return np.diff(offsets) << 16 | first << 8 | last
 
@@ -187,7 +187,7 @@ def _first_in_each(
 
 def _group_headers(rows: int, row: bytecolumns.Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
-    code = bytecolumns.values_of(names.dictionary_encode().indices)
+    code = bytecolumns.integers_of(names.dictionary_encode().indices)
     key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
     is_first = np.diff(key[order], prepend=-1) != 0
@@ -240,13 +240,13 @@ def flatten_headers(headers: pa.Array) -> HeaderLines:
     rows = len(headers)
     if headers.null_count:
         headers = pc.if_else(headers.is_valid(), headers, empty_headers_column(1, headers.type)[0])
-    offsets = bytecolumns.values_of(headers.offsets)
+    offsets = bytecolumns.integers_of(headers.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
     if pa.types.is_nested(items.type):
         # A null list may span values, which are not its content. To fill nulls with a number would import pandas.
-        lengths = bytecolumns.values_of(pc.list_value_length(items)) * bytecolumns.flags_of(items.is_valid())
+        lengths = bytecolumns.integers_of(pc.list_value_length(items)) * bytecolumns.flags_of(items.is_valid())
         parent = np.repeat(np.arange(len(items)), lengths)
         items = items.flatten() if len(items) else items.values.slice(0, 0)  # Spark before 4.2: without its one offset
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
@@ -256,8 +256,8 @@ def flatten_headers(headers: pa.Array) -> HeaderLines:
 
 def find_header_violation(lines: HeaderLines) -> Violation | None:
     """Return the rows with an invalid header line, and the rule that they break; None when there are none."""
-    name_data, name_offsets = bytecolumns.packed(lines.name)
-    value_data, value_offsets = bytecolumns.packed(lines.value)
+    name_data, name_offsets = bytecolumns.bytes_and_offsets_of(lines.name)
+    value_data, value_offsets = bytecolumns.bytes_and_offsets_of(lines.value)
     breaks = np.flatnonzero((value_data == _CR) | (value_data == _LF))
     checks = [
         (np.diff(name_offsets) == 0, "has a header with an empty name"),
@@ -307,8 +307,8 @@ def join_lines(lines: HeaderLines) -> pa.StringArray:
 
 
 def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row: :func:`join_lines` and :func:`wrap_lines` at once."""
-    return wrap_lines(join_lines(lines), extra)
+    """Return the header block of each row: :func:`join_lines` and :func:`wrap_lines_into_blocks` at once."""
+    return wrap_lines_into_blocks(join_lines(lines), extra)
 
 
 def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) -> pa.StringArray:
@@ -326,11 +326,13 @@ def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) ->
     return pc.binary_join_element_wise(*parts, _NOTHING) if len(parts) > 1 else lines
 
 
-def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
+def wrap_lines_into_blocks(
+    lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None
+) -> pa.BinaryArray:
     """Return each row's header block, with headers appended as by :func:`add_lines`; null for rows without headers."""
     body = add_lines(lines, extra or [])
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
-    present = bytecolumns.values_of(pc.binary_length(body)) > 0
+    present = bytecolumns.integers_of(pc.binary_length(body)) > 0
     if not present.all():
         block = pc.if_else(bytecolumns.booleans(present), block, bytecolumns.NO_TEXT)
     return block.cast(pa.binary())
@@ -338,7 +340,7 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
 
 def find_id_violation(values: pa.Array) -> Violation | None:
     """Return the values of a string column that cannot be message ids, and the rule that they break; nulls pass."""
-    data, offsets = bytecolumns.packed(values)
+    data, offsets = bytecolumns.bytes_and_offsets_of(values)
     wrong = bytecolumns.rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
     return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
@@ -394,7 +396,7 @@ def encode_revisions(revisions: pa.Array) -> Encoded:
     revisions = revisions.cast(pa.int64())
     text = revisions.cast(pa.string())
     rule = "it must be a sequence, or 0 for a subject that has no message"
-    return Encoded(text, _violation_of(text, bytecolumns.values_of(revisions) < 0, rule))
+    return Encoded(text, _violation_of(text, bytecolumns.integers_of(revisions) < 0, rule))
 
 
 def encode_increments(increments: pa.Array) -> Encoded:

@@ -78,7 +78,7 @@ class Messages:
         absent = span.start == span.end
         if absent.all():
             return bytecolumns.Text(pa.nulls(len(self), pa.string()))
-        found = bytecolumns.to_text(self.gather(span))
+        found = bytecolumns.decode_utf8_replacing(self.gather(span))
         if not absent.any():
             return found
         return found._replace(values=pc.if_else(bytecolumns.booleans(~absent), found.values, bytecolumns.NO_TEXT))
@@ -127,7 +127,7 @@ class Messages:
         end = self.payload.end + 2
         if (self.start[1:] == end[:-1]).all():
             return self.buffer[self.start[0] : end[-1]].tobytes()
-        return bytecolumns.packed(bytecolumns.gather(self.buffer, self.start, end))[0].tobytes()
+        return bytecolumns.bytes_and_offsets_of(bytecolumns.gather(self.buffer, self.start, end))[0].tobytes()
 
     def payload_at(self, i: int) -> bytes:
         """Return the payload of message ``i``."""

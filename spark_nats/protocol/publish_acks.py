@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, flags_of, gather, load_words, parse_ints, words_of
-from spark_nats.protocol.documents import begins_like_object, integer_at, parse_document, string_at, text_at
+from spark_nats.protocol.documents import (
+    begins_like_object,
+    integer_at,
+    parse_limited_object,
+    string_at,
+    text_or_none_at,
+)
 from spark_nats.protocol.headers import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.messages import Messages
@@ -175,7 +181,7 @@ class PublishAcks:
             answer = parse_answer(payload)
             if isinstance(answer, ApiError):
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
-                stream = parse_document(payload).get("stream")
+                stream = parse_limited_object(payload).get("stream")
                 if not answer.err_code and stream is None:  # an error of a service looks the same
                     return Refusal(f"something other than the stream answers on it: {reason}", verdict)
                 if answer.err_code == ErrCode.WRONG_STREAM or stream not in (None, self._stream):
@@ -183,7 +189,7 @@ class PublishAcks:
                     verdict = Verdict.NO_SUCH_SUBJECT if answer.err_code == ErrCode.WRONG_STREAM else Verdict.REJECTED
                     return Refusal(reason, verdict)
                 return Refusal(reason, _verdict(answer))
-            stream, domain = string_at(answer, "stream"), text_at(answer, "domain") or ""
+            stream, domain = string_at(answer, "stream"), text_or_none_at(answer, "domain") or ""
             if integer_at(answer, "seq"):
                 if domain != self.domain:
                     return Refusal(f"{_describe_stream(stream, domain)} answers on it too", verdict)
@@ -196,7 +202,7 @@ class PublishAcks:
         """Return why an answer refuses a batch of ``count`` messages; None when it says that the batch was stored."""
         if (refusal := self.refusal(answers, i)) is not None:
             return refusal
-        answer = parse_document(payload := answers.payload_at(i))
+        answer = parse_limited_object(payload := answers.payload_at(i))
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
         return None if stored else _refusal_of_stranger(payload, Verdict.REJECTED)
 
@@ -330,9 +336,9 @@ def _verdict(error: ApiError) -> Verdict:
     return _VERDICTS.get(error.err_code, Verdict.REJECTED)
 
 
-def conflict_reason(sequence: str, reason: str) -> str:
+def conflict_reason(expected: str, reason: str) -> str:
     """Return why a message was not stored (:attr:`Verdict.CONFLICT`), with the sequence that its header expects."""
-    return f"it expects the subject's last message at sequence {sequence}, but: {reason}"
+    return f"it expects the subject's last message at sequence {expected}, but: {reason}"
 
 
 def is_wrong_last_id(payload: bytes) -> bool:

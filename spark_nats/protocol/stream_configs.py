@@ -122,7 +122,7 @@ def _kind_of_field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
     return None
 
 
-def find_misspelt_field(name: str, config: Mapping[str, Any]) -> str | None:
+def find_meant_field(name: str, config: Mapping[str, Any]) -> str | None:
     """Return the field that a user may have meant by one that a server does not know; None when nothing is similar.
 
     Only fields of the same object are compared. A field that is known here is not misspelt: the server is older.

@@ -93,8 +93,8 @@ class SubjectMatcher:
         for beginning in self._beginnings:
             matched |= bytecolumns.flags_of(pc.starts_with(subjects, beginning))
         if self._shaped:
-            data, offsets = bytecolumns.packed(subjects)
-            dots = bytecolumns.split(data == _DOT, offsets)
+            data, offsets = bytecolumns.bytes_and_offsets_of(subjects)
+            dots = bytecolumns.find_separators(data == _DOT, offsets)
             for shape, keys in self._shaped:
                 matched |= _match_shape(shape, keys, data, offsets, dots)
         return matched
@@ -130,7 +130,7 @@ def find_subject_violation(subjects: pa.Array) -> Violation | None:
 
 def have_wrong_tokens(values: pa.Array, forbidden: bytecolumns.Mask) -> bytecolumns.Mask:
     """Return a mask of the rows of a string column that are empty, or have an empty token or a ``forbidden`` byte."""
-    data, offsets = bytecolumns.packed(values)
+    data, offsets = bytecolumns.bytes_and_offsets_of(values)
     dots = np.flatnonzero(data == _DOT)
     is_edge = np.zeros(len(data) + 1, np.bool_)
     is_edge[offsets] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.protocol.documents import integer_at, object_at, parse_document, printable, string_at, strings_at
+from spark_nats.protocol.documents import integer_at, object_at, parse_limited_object, printable, string_at, strings_at
 from spark_nats.protocol.subjects import covers, overlap
 
 USER_INFO = "$SYS.REQ.USER.INFO"  # where the server describes the requesting user, who must be allowed to publish to it
@@ -38,7 +38,7 @@ class UserInfo:
 
 def parse_user_info(payload: bytes) -> UserInfo:
     """Parse the answer to a request to :data:`USER_INFO`; ValueError when it is something else."""
-    answer = parse_document(payload)
+    answer = parse_limited_object(payload)
     data = object_at(answer, "data")
     # With JWTs, users and accounts are public keys, and most also have names.
     return UserInfo(

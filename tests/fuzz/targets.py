@@ -21,14 +21,14 @@ from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream_if_missing
-from spark_nats.jetstream.listing import ask_account_info, ask_stream_names, list_streams
-from spark_nats.jetstream.messages import ask_first_since, ask_last_sequence, ask_sequence_from
+from spark_nats.jetstream.listing import ask_account_info, ask_all_stream_states, ask_stream_names
+from spark_nats.jetstream.messages import ask_first_sequence_from, ask_first_since, ask_last_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import ask_first_at
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.tables.read import (
+    ask_holding_and_problem_rows,
     ask_subject_rows,
-    ask_which_hold_messages,
     request_consumer_rows,
     request_stream_rows,
 )
@@ -161,7 +161,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 0 <= ask_last_sequence(js, "S", ["a"]) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 <= (ask_sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
+        assert 0 <= (ask_first_sequence_from(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
         assert 0 < ask_first_at(js, ask_stream_info(js, "S"), datetime.now(UTC)).sequence <= MAX_INTEGER + 1
     with suppress(NatsError):
@@ -175,14 +175,14 @@ def answers(data: bytes) -> None:
             hold.create_or_take_over(js, state)
             hold.release_messages_before(js, state, 5)
     with suppress(NatsError):
-        assert len({info.name for info in list_streams(js)}) < len(data)
+        assert len({info.name for info in ask_all_stream_states(js)}) < len(data)
     for row_of in (stream_row, bucket_row):
         with suppress(NatsError):
             assert all(request_stream_rows(js, ["S", "KV_S"], row_of))
     with suppress(NatsError):
         assert all(request_consumer_rows(js, ["S", "KV_S"]))
     with suppress(NatsError):
-        assert set(ask_which_hold_messages(js, ["S"])[0]) <= {"S"}
+        assert set(ask_holding_and_problem_rows(js, ["S"])[0]) <= {"S"}
     with suppress(NatsError):
         assert all(row["stream"] == "S" for row in ask_subject_rows(js, "S", ()))
     with suppress(NatsError):

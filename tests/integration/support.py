@@ -27,7 +27,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 from spark_nats import NatsDataSource
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
-from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
+from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from tests.connections import write_options
@@ -350,7 +350,7 @@ def run_task(
     """What a task of a micro-batch does, after the driver; the same micro-batch again is a replay."""
     parsed = write_options(servers, **options)
     if prepared:
-        prepare_write_and_mark_start(parsed, streaming=True, columns=rows.schema.names)
+        prepare_write_and_make_marks(parsed, streaming=True, columns=rows.schema.names)
     return write_partition(parsed, WriteTask(options["stream"], batch, partition), iter(rows.to_batches(100)))
 
 

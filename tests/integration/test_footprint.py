@@ -123,7 +123,7 @@ import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
 from spark_nats.kinds.queries import parse_write_options
-from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
+from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 
@@ -142,7 +142,7 @@ for options in ({"stream": "S", "deduplicate": "true", "controlHeaders": "true"}
     writer.commit([message])
     print(message.counts.rows)
 options = parse_write_options({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"}, streaming=True)
-prepare_write_and_mark_start(options, streaming=True)
+prepare_write_and_make_marks(options, streaming=True)
 for _ in range(2):  # the second time is a replay
     print(write_partition(options, WriteTask("q", "1", 0), iter(batches)).counts.rows)
 for batch in batches:

@@ -123,10 +123,10 @@ def check_servers_move_consumers(js: JetStream, info: StreamInfo, what: str) -> 
             raise too_old_error(info.name, version, "2.14", what, name)
 
 
-def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
+def create_or_update_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Create or update the durable that ``config`` names and describes; ``action`` is ``create`` or ``update``."""
     body = consumer_create_body(stream, config, action=action)
-    return _ask_consumer(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
+    return _request_consumer(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), body))
 
 
 SURVIVES_PURGES = (2, 14, 7)
@@ -144,7 +144,7 @@ def delivers_all_matches(made: ConsumerInfo) -> bool:
     return not (risky and is_older(made.server_version, 2, 12, 4))
 
 
-def survives_purges(version: str, filters: Sequence[str]) -> bool:
+def delivers_all_despite_purges(version: str, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters, on a server of a version, delivers all that is left at any removal.
 
     Before nats-server 2.14.7, a consumer with several filters passes over messages of the others when what one of them
@@ -181,7 +181,7 @@ def create_ephemeral(
     waits = Backoff(0.1, 1.0, fixed_share=0.5)
     while True:
         try:
-            return _ask_consumer(js, _create_request(stream, config))
+            return _request_consumer(js, _ephemeral_create_request(stream, config))
         except JetStreamError as error:
             code, why, limit = error.err_code, error.description, PLACE_LIMIT
             if code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
@@ -197,7 +197,7 @@ def create_ephemeral(
                 raise error.with_message(said) from None
         if waits.is_new:
             logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
-        js.connection.receive_for(waits.take_next_wait())
+        js.connection.wait_while_receiving(waits.take_next_wait_seconds())
 
 
 def create_ephemerals(
@@ -211,7 +211,7 @@ def create_ephemerals(
         NatsError: the connection failed, the user may not create a consumer, or an answer is invalid.
     """
     configs = {stream: ephemeral_config(start, filters, headers_only) for stream, start in starts.items()}
-    requests = [_create_request(stream, config) for stream, config in configs.items()]
+    requests = [_ephemeral_create_request(stream, config) for stream, config in configs.items()]
     made = dict[str, ConsumerInfo | NatsError]()
     parts = [js.request_all(requests[i : i + MADE_AT_ONCE]) for i in range(0, len(requests), MADE_AT_ONCE)]
     for (stream, start), request, answer in zip(starts.items(), requests, chain(*parts), strict=True):
@@ -225,11 +225,11 @@ def create_ephemerals(
     return made
 
 
-def _ask_consumer(js: JetStream, request: Request) -> ConsumerInfo:
+def _request_consumer(js: JetStream, request: Request) -> ConsumerInfo:
     return _parse_consumer(request, js.request(request.operation, *request.names, body=request.body))
 
 
-def _create_request(stream: str, config: dict[str, Any]) -> Request:
+def _ephemeral_create_request(stream: str, config: dict[str, Any]) -> Request:
     name = f"spark-nats-{clock.token(6)}"
     return Request(Api.CONSUMER_CREATE, (stream, name), consumer_create_body(stream, {"name": name, **config}))
 
@@ -366,7 +366,7 @@ def _move_or_none(js: JetStream, key: ConsumerKey, kept: _Kept, sequence: int) -
     return Taken(found, info, kept.used) if (found.begins, found.deliveries) == (sequence, 0) else None
 
 
-def create_or_make_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
+def create_making_room(js: JetStream, key: ConsumerKey, sequence: int) -> ConsumerInfo:
     """Create a consumer for a key from a sequence on, as :func:`create_ephemeral` does.
 
     If the stream has its maximum of consumers, the connection first deletes those that it keeps there.
@@ -431,4 +431,6 @@ def _update_deletions_at_close(connection: Connection, keeping: _Keeping) -> Non
     """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
         deletion, kept = Api.CONSUMER_DELETE.with_names, keeping.consumers
-        connection.set_publish_at_close([f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()])
+        connection.set_empty_messages_at_close(
+            [f"{key.prefix}.{deletion(key.stream, it.name)}" for key, it in kept.items()]
+        )

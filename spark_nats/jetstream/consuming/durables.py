@@ -3,8 +3,8 @@
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. With limits retention it shows how far a
 reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
-messages; it leaves what a stream that copies the queue still needs (:func:`ask_first_needed`). On other streams,
-moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
+messages; it leaves what a stream that copies the queue still needs (:func:`ask_first_needed_by_others`). On other
+streams, moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
 One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
 run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
@@ -35,10 +35,10 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.listing import Listed, ask_all_consumers
-from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
+from spark_nats.jetstream.messages import ask_first_sequence_from, may_be_former_leader
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
-from spark_nats.protocol.api import Api, ErrCode, version_in
+from spark_nats.protocol.api import Api, ErrCode, server_version_in
 from spark_nats.protocol.consumers import (
     ConsumerInfo,
     describe_copied_stream,
@@ -49,7 +49,7 @@ from spark_nats.protocol.consumers import (
     reason_not_ours,
 )
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.documents import integer_at, value_at
+from spark_nats.protocol.documents import integer_at, value_or_none_at
 from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
@@ -115,18 +115,18 @@ class DurableHandle:
             JetStreamError: another client has just created or deleted the durable, or its loss is still in doubt.
         """
         if self._created == info.created:
-            _check_purges(info)
+            _check_purges_possible(info)
             return
         self.retention = info.retention
         check_releasable(js, info)
         version = info.server_version
-        if self.retention == INTEREST and not consumers.survives_purges(version, self._filters):
+        if self.retention == INTEREST and not consumers.delivers_all_despite_purges(version, self._filters):
             raise UnsupportedStreamError(conditions.SEVERAL_SUBJECTS_NOT_HELD(stream=info.name, version=version))
         found, _ = self._ask_or_confirm_gone(js)
         if found is None:
             found = self._create_durable(js)
         else:
-            self._check_ours(found)
+            self._check_ours_and_unused(found)
             found = self._update_metadata(js, found.config, {**found.metadata, OWNER: self._owner})
         self._config = found.config
         self._unannounced = NEW in found.metadata
@@ -150,7 +150,7 @@ class DurableHandle:
             ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         if self._unannounced and not self._was_held and self.retention == WORK_QUEUE:
-            left = ask_sequence_from(js, self._stream, 1, self._filters or (">",), may_be_former_leader(js))
+            left = ask_first_sequence_from(js, self._stream, 1, self._filters or (">",), may_be_former_leader(js))
             if left is not None and left < start:
                 what, stream = self._description, self._stream
                 said = conditions.LEFT_BEFORE_CHECKPOINT(stream=stream, start=start, sequence=left, what=what)
@@ -172,13 +172,13 @@ class DurableHandle:
         if found is not None:
             self._view.note_nothing_lost(self.name)
         elif self._was_held:
-            self._view.require_loss_confirmed(js, self.name, f"{self._description} does not exist any more")
+            self._view.check_loss_confirmed(js, self.name, f"{self._description} does not exist any more")
         return found, listed
 
     def _create_durable(self, js: JetStream) -> ConsumerInfo:
         config = durable_config(self.name, self._filters, {OWNER: self._owner, NEW: "true"})
         try:
-            made = consumers.configure_durable(js, self._stream, config, "create")
+            made = consumers.create_or_update_durable(js, self._stream, config, "create")
         except JetStreamError as error:
             raise self._make_refusal_error(js, error) from None
         logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).with_code)
@@ -187,7 +187,7 @@ class DurableHandle:
     def _update_metadata(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
         """Replace the metadata of the existing durable."""
         try:
-            return consumers.configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
+            return consumers.create_or_update_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # another client has just deleted it
                 raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._description)) from None
@@ -222,7 +222,7 @@ class DurableHandle:
         shown = ", ".join(map(repr, names[:_MAX_SHOWN]))
         return (shown + " and others" if len(names) > _MAX_SHOWN else shown) or "another one"
 
-    def _check_ours(self, found: ConsumerInfo) -> None:
+    def _check_ours_and_unused(self, found: ConsumerInfo) -> None:
         """Check that spark-nats has created the durable of our name for our filters, and that nobody pulls from it."""
         problem = reason_not_ours(found, OWNER, self._filters)
         if not problem and not found.has_our_durable_config:
@@ -254,7 +254,7 @@ class DurableHandle:
         self._check_unused(found)
         return found, listed
 
-    def needs_no_release(self, end: int) -> bool:
+    def may_skip_release(self, end: int) -> bool:
         """Tell whether all before a sequence is released as far as is known, or the run owns no durable on that stream.
 
         For a while, that includes what cannot be released yet because another consumer needs it.
@@ -272,7 +272,7 @@ class DurableHandle:
 
         When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
-        if self.needs_no_release(end) or end > info.last_sequence + 1:
+        if self.may_skip_release(end) or end > info.last_sequence + 1:
             return
         is_shared = self.retention == WORK_QUEUE and info.consumers > 1
         found, listed = self._ask_and_check_owner(js, with_all=is_shared)
@@ -281,8 +281,8 @@ class DurableHandle:
         if self.retention != WORK_QUEUE and is_older(found.server_version, 2, 14):
             self._waits.note_and_log_old_server(info.name, found, end)
             return
-        if is_shared and (needed := ask_first_needed(js, info, listed, self.name, self._filters, end)):
-            self._waits.note_and_log(info.name, needed, end)
+        if is_shared and (needed := ask_first_needed_by_others(js, info, listed, self.name, self._filters, end)):
+            self._waits.note_and_log_needed(info.name, needed, end)
             end = needed.sequence
         if self.retention == WORK_QUEUE:
             self._purge(js, max(info.first_sequence, self._released), end)
@@ -304,7 +304,7 @@ class DurableHandle:
         for subject in self._filters:
             start: int | None = first
             if target - first > STEP:  # messages of other subjects may lie in between
-                start = ask_sequence_from(js, self._stream, first, (subject,))
+                start = ask_first_sequence_from(js, self._stream, first, (subject,))
             for end in self._removal_ends_while_owned(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
@@ -318,7 +318,7 @@ class DurableHandle:
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
                 what = f"releasing from a stream with {self.retention} retention"
-                raise consumers.too_old_error(self._stream, version_in(self._config), "2.14", what) from None
+                raise consumers.too_old_error(self._stream, server_version_in(self._config), "2.14", what) from None
             raise
 
     def _removal_ends_while_owned(self, js: JetStream, start: int, target: int) -> Iterator[int]:
@@ -356,7 +356,7 @@ class _Waits:
             )
             logger.warning(text.with_code)
 
-    def note_and_log(self, stream: str, needed: Needed, end: int) -> None:
+    def note_and_log_needed(self, stream: str, needed: Needed, end: int) -> None:
         """Note that a message before ``end`` is still needed; log it once, and once more after a while."""
         now = clock.monotonic()
         self._end, self._rests_until = end, now + LOOK_INTERVAL
@@ -378,18 +378,18 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
     if info.retention != WORK_QUEUE:
         consumers.check_servers_move_consumers(js, info, f"releasing from a stream with {info.retention} retention")
         return
-    check_direct_gets(info)
-    _check_purges(info)
+    check_direct_gets_possible(info)
+    _check_purges_possible(info)
 
 
-def _check_purges(info: StreamInfo) -> None:
+def _check_purges_possible(info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` if the stream is a work queue that allows no purges."""
     for name in ("deny_purge", "sealed"):
         if info.retention == WORK_QUEUE and info.config.get(name) is True:
             raise UnsupportedStreamError(conditions.NO_PURGES(stream=info.name, field=name))
 
 
-def check_direct_gets(info: StreamInfo) -> None:
+def check_direct_gets_possible(info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
     if is_older(info.server_version, 2, 11):
         raise consumers.too_old_error(info.name, info.server_version, "2.11", "reading a work queue")
@@ -405,7 +405,7 @@ class Needed(NamedTuple):
     whom: str  # the same in words, with the stream that copies
 
 
-def ask_first_needed(
+def ask_first_needed_by_others(
     js: JetStream, info: StreamInfo, listed: Sequence[Listed], name: str, filters: Sequence[str], end: int
 ) -> Needed | None:
     """Return the first message before ``end`` that another consumer still needs; None when there is none.
@@ -432,7 +432,7 @@ def ask_first_needed(
         after, first = _sequence_after_acknowledged(each, info.name), info.first_sequence
         if after < end:
             wanted, doubt = subjects_taken(each), may_be_former_leader(js, info)
-            needed = ask_sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
+            needed = ask_first_sequence_from(js, info.name, max(after, first), wanted, doubt) if after else first
             if needed is not None and needed < end:
                 found.append(Needed(needed, each.name, describe_consumer(each)))
     return min(found, default=None)
@@ -453,7 +453,7 @@ def is_sourcing(listed: Listed) -> bool:
 
 
 def _config(listed: Listed) -> dict[str, Any]:
-    config = value_at(listed.entry, "config")
+    config = value_or_none_at(listed.entry, "config")
     return config if isinstance(config, dict) else {}
 
 
@@ -470,7 +470,7 @@ def _sequence_after_acknowledged(listed: Listed, stream: str) -> int:
         return 0
 
 
-def count_unacknowledged(listed: Listed) -> int | None:
+def count_left_to_acknowledge(listed: Listed) -> int | None:
     """Return how many messages of its stream a consumer has not acknowledged; None where that is unknown."""
     try:
         return integer_at(listed.entry, "num_pending") + integer_at(listed.entry, "num_ack_pending")

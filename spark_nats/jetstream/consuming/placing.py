@@ -25,7 +25,7 @@ def peers_in_connected_cluster(stream: StreamInfo, here: ServerInfo) -> tuple[st
     return stream.peers if here.cluster and here.domain == stream.domain else ()
 
 
-def needs_another_consumer(
+def needs_nearer_consumer(
     made: ConsumerInfo, stream: StreamInfo, here: ServerInfo, again: int, seconds: float, left: float
 ) -> bool:
     """Tell whether to make another consumer instead of one that could live on the connected server, and does not.

@@ -20,7 +20,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     ask_consumer,
     check_servers_move_consumers,
-    configure_durable,
+    create_or_update_durable,
     move_consumer,
 )
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
@@ -106,7 +106,7 @@ class ProgressConsumers:
         if found is None:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
-            configure_durable(js, info.name, config, "create")
+            create_or_update_durable(js, info.name, config, "create")
             logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).with_code)
         else:
             if problem := reason_not_ours(found, READER, self._filters, " to show progress"):
@@ -114,5 +114,5 @@ class ProgressConsumers:
                 why = conditions.DURABLE_NOT_OURS(what=what, problem=problem)
                 raise ConsumerConflictError(why).with_topics(Topic.PROGRESS)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
-            configure_durable(js, info.name, config, "update")
+            create_or_update_durable(js, info.name, config, "update")
         self._stands[info.name] = info.created, 0

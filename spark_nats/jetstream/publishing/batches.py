@@ -27,13 +27,13 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
-from spark_nats.jetstream.id_memory import IdMemory, memory_of
+from spark_nats.jetstream.id_memory import IdMemory, id_memory_of
 from spark_nats.jetstream.messages import ask_last_sequence
-from spark_nats.jetstream.positions import end_of
+from spark_nats.jetstream.positions import end_position_of
 from spark_nats.jetstream.publishing.decide import UNANSWERED, subjects_not_heard
-from spark_nats.jetstream.publishing.flight import FINAL, Rows, are_replaced
+from spark_nats.jetstream.publishing.flight import FINAL, Rows, are_unstored_but_replaced
 from spark_nats.jetstream.publishing.recovery import wait_and_read_ids
-from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_known_ids
+from spark_nats.jetstream.reading.stored import StoredIds, are_among, ask_if_intact, ask_which_ids_are_known
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import Mask, byte_strings, texts
@@ -88,7 +88,7 @@ class BatchPublisher:
         self._acks = PublishAcks(initial.name, initial.domain)
         self._committing: float | None = None  # when the unanswered commit was sent
         self._exact = exact and initial.retention == LIMITS
-        self._memory = memory_of(js.js, initial)  # what held the stream's ids at first
+        self._memory = id_memory_of(js.js, initial)  # what held the stream's ids at first
         self._at_first = js.lease.connection
         self._looked = clock.monotonic()  # when the rows were last looked for, or given
         self._doubtful: float | None = None  # when the first commit without an answer was sent; None without doubt
@@ -121,7 +121,7 @@ class BatchPublisher:
         try:
             may_be_stored = self._doubtful is not None or (self._exact and batch.ids is not None)
             since = self._looked if self._doubtful is None else self._doubtful
-            if may_be_stored and self._ask_if_stored(batch, since):
+            if may_be_stored and self._ask_if_stored_where_unsure(batch, since):
                 return True
             if self._lease.connection.lame_duck:
                 self._lease.move_to_another_server()
@@ -176,7 +176,7 @@ class BatchPublisher:
 
     def _pause_before_retry(self) -> None:
         with contextlib.suppress(NatsError):  # the next use of the connection raises it
-            self._lease.connection.receive_for(self._pauses.take_next_wait())
+            self._lease.connection.wait_while_receiving(self._pauses.take_next_wait_seconds())
 
     # Sending
 
@@ -278,21 +278,21 @@ class BatchPublisher:
         except NatsError as lasting:
             raise self._with_row_status(lasting) from None
 
-    def _ask_if_stored(self, batch: Rows, since: float) -> bool:
+    def _ask_if_stored_where_unsure(self, batch: Rows, since: float) -> bool:
         """Tell whether a batch of unknown fate is stored; False while the stream certainly knows its message ids."""
         age = clock.monotonic() - since
         if self._doubtful is None and self._lease.connection is self._at_first and age < self._initial.id_lifetime:
             return False
         state, memory = self._request_state_and_memory()
-        if self._memory.knows_all(memory, age):
+        if self._memory.knows_all_ids(memory, age):
             return False  # if it is stored after all, it is refused when it is sent again
         found = self._read_stored_ids(state)
         stored = are_among(batch.ids, found.ids)
         if self._initial.keeps_last_values:
-            stored |= are_replaced(batch.subjects, stored)
+            stored |= are_unstored_but_replaced(batch.subjects, stored)
         if found.removed and not stored.all():
             self._raise_failed(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
-        if self.are_all_stored_or_raise(batch.ids, stored):
+        if self.are_stored_or_raise_if_partly(batch.ids, stored):
             return True
         self._memory = memory
         self._doubtful = self._committing = None
@@ -313,8 +313,8 @@ class BatchPublisher:
 
         def ask(js: JetStream) -> tuple[StreamInfo, IdMemory, bool]:
             state = ask_stream_info(js, self._name)
-            is_same = state.created == self._initial.created or ask_if_intact(js, end_of(self._initial), state)
-            return state, memory_of(js, state), is_same
+            is_same = state.created == self._initial.created or ask_if_intact(js, end_position_of(self._initial), state)
+            return state, id_memory_of(js, state), is_same
 
         state, memory, is_same = self._js.ask_with_retries(ask)
         if not is_same:
@@ -334,7 +334,7 @@ class BatchPublisher:
         name, domain, subjects, ids = self._name, self._initial.domain, batch.subjects, batch.ids
         if self._initial.replicas == 1:
             known = self._lease.ask_with_retries(
-                lambda connection: ask_known_ids(connection, name, domain, subjects, ids)
+                lambda connection: ask_which_ids_are_known(connection, name, domain, subjects, ids)
             )
         elif self._elsewhere:  # a refusal, which is all that tells, names no domain
             known = are_among(ids, self._read_stored_ids(self._request_state_and_memory()[0]).ids)
@@ -342,8 +342,8 @@ class BatchPublisher:
             pairs = zip(subjects.to_pylist(), ids.to_pylist(), strict=True)
             known = np.array([self._ask_if_id_known(subject, message_id) for subject, message_id in pairs])
         if self._initial.keeps_last_values:
-            known = known | are_replaced(subjects, known)
-        stored = self.are_all_stored_or_raise(batch.ids, known)
+            known = known | are_unstored_but_replaced(subjects, known)
+        stored = self.are_stored_or_raise_if_partly(batch.ids, known)
         if stored and self._doubtful is None:
             self.duplicates = self._rows
         return stored
@@ -370,7 +370,7 @@ class BatchPublisher:
                 )
             self._pause_before_retry()
 
-    def are_all_stored_or_raise(self, ids: pa.Array, stored: Mask) -> bool:
+    def are_stored_or_raise_if_partly(self, ids: pa.Array, stored: Mask) -> bool:
         """Return True if all rows of a batch are stored, False if none is.
 
         Raises:

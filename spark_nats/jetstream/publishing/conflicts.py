@@ -17,7 +17,7 @@ import pyarrow as pa
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.flight import Rows
 from spark_nats.jetstream.publishing.recovery import PublishLedger
-from spark_nats.jetstream.reading.stored import ask_known_ids
+from spark_nats.jetstream.reading.stored import ask_which_ids_are_known
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.headers import EXPECTED_REVISION, parse_block
@@ -44,7 +44,7 @@ class Resolution(NamedTuple):
 ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 
 
-def resolve_any_conflict(
+def try_resolve_conflicts(
     js: JetStream,
     ledger: PublishLedger,
     request_state: Callable[[JetStream], StreamInfo],
@@ -60,7 +60,9 @@ def resolve_any_conflict(
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
     rows = [flight.row(each.message) for each in conflicts]
     found: list[Resolution] = []
-    for each, row, is_known in zip(conflicts, rows, _ask_known_ids(js, rows, request_state).tolist(), strict=True):
+    for each, row, is_known in zip(
+        conflicts, rows, _ask_which_ids_are_known(js, rows, request_state).tolist(), strict=True
+    ):
         conflict = Conflict(each.row, each.subject, row.header(0), each.reason)
         found.append(Resolution(stored=True) if is_known else resolve(js, conflict))
     for each, row, resolution in zip(conflicts, rows, found, strict=True):
@@ -75,7 +77,7 @@ def resolve_any_conflict(
     return any(not each.reason for each in found)
 
 
-def _ask_known_ids(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
+def _ask_which_ids_are_known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
     """Return a mask of the rows whose message ids the stream knows.
 
     No row is marked when one has no id, or when the stream has several replicas and so has looked at the ids itself.
@@ -84,7 +86,7 @@ def _ask_known_ids(js: JetStream, rows: list[Rows], state: Callable[[JetStream],
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])
     ids = pa.concat_arrays([row.ids for row in rows])
-    return ask_known_ids(js.connection, stream.name, stream.domain, subjects, ids)
+    return ask_which_ids_are_known(js.connection, stream.name, stream.domain, subjects, ids)
 
 
 def _refuse_conflict(_: JetStream, conflict: Conflict) -> Resolution:

@@ -10,7 +10,7 @@ has a cache of 512, would gain less than a tenth of the rate, and answers would 
 
 Where a stream keeps the last messages of each subject, a row that is sent again must not be stored after a later one of
 its subject: the older value would replace the newer one. So a row that may not be stored, but has a later row of its
-subject that is, counts as replaced by that one (:func:`are_replaced`), and is not sent again.
+subject that is, counts as replaced by that one (:func:`are_unstored_but_replaced`), and is not sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, values_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, integers_of, texts
 from spark_nats.protocol.messages import Messages, numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 from spark_nats.protocol.stream_configs import MAX_MESSAGE_SIZE
@@ -98,7 +98,7 @@ class Rows(NamedTuple):
         return self._replace(headers=pc.replace_with_mask(self.headers, changed, byte_strings(others)))
 
 
-def count_of(parts: Iterable[Rows]) -> int:
+def count_rows(parts: Iterable[Rows]) -> int:
     """Return how many rows the parts have."""
     return sum(rows.size for rows in parts)
 
@@ -112,7 +112,7 @@ def take_next_part(queue: list[Rows], most: int) -> Rows:
     return part
 
 
-def are_replaced(subjects: pa.Array, stored: Mask) -> Mask:
+def are_unstored_but_replaced(subjects: pa.Array, stored: Mask) -> Mask:
     """Return a mask of the rows that are not stored and come before a stored one of their subject."""
     if not stored.any() or stored.all():
         return np.zeros(len(subjects), np.bool_)
@@ -125,7 +125,7 @@ def are_replaced(subjects: pa.Array, stored: Mask) -> Mask:
 
 def codes_of(subjects: pa.Array) -> Positions:
     """Return a number for each subject, equal for equal ones."""
-    return values_of(subjects.dictionary_encode().indices.cast(pa.int64()))
+    return integers_of(subjects.dictionary_encode().indices.cast(pa.int64()))
 
 
 class Window:
@@ -162,12 +162,12 @@ class Window:
         """Note that ``span`` rows were too many for the stream; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, span) / 2), float(self._most))
-        return self._pause.take_next_wait()
+        return self._pause.take_next_wait_seconds()
 
     def minimize_and_choose_pause(self) -> float:
         """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
-        return self.absence.take_next_wait()
+        return self.absence.take_next_wait_seconds()
 
 
 class FlightState(Enum):
@@ -287,7 +287,7 @@ class Flight:
             and not (rows.conditional or before.conditional)
         )
 
-    def note_sent(self, rows: Rows, now: float, after: int = 0) -> pa.Array:
+    def note_sent_and_get_replies(self, rows: Rows, now: float, after: int = 0) -> pa.Array:
         """Note that rows are sent; return their reply subjects. The stream has given the sequence ``after`` before."""
         self._drop_stored_rows()
         self.heard = now
@@ -450,7 +450,9 @@ class Flight:
         stored, now = statuses == _STORED, statuses == _STORED
         for had in self._had:
             now[had[had >= first] - first] = False
-        late = (are_replaced(subjects, now) & ~stored) | (are_replaced(subjects, stored) & (statuses == _REFUSED))
+        late = (are_unstored_but_replaced(subjects, now) & ~stored) | (
+            are_unstored_but_replaced(subjects, stored) & (statuses == _REFUSED)
+        )
         final = [number for number, each in self.refused.items() if each.verdict in FINAL]
         messages = np.flatnonzero(late) + first
         messages = messages[~np.isin(messages, final)]

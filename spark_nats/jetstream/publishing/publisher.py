@@ -28,9 +28,9 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.conditions.client import ROW_TOO_LARGE
 from spark_nats.errors import InvalidRowError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.id_memory import memory_of
+from spark_nats.jetstream.id_memory import id_memory_of
 from spark_nats.jetstream.publishing import decide
-from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_any_conflict
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver, try_resolve_conflicts
 from spark_nats.jetstream.publishing.flight import (
     OF_ROWS,
     Elsewhere,
@@ -38,13 +38,13 @@ from spark_nats.jetstream.publishing.flight import (
     RefusedMessage,
     Rows,
     Window,
-    count_of,
+    count_rows,
     take_next_part,
 )
 from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.control import publish_violation
+from spark_nats.protocol.control import publish_denial_text
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, advise_if_full
 
@@ -119,7 +119,7 @@ class Publisher:
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         # Reading others takes messages from their consumers, unless by direct gets: only where an attempt has begun.
         is_read = exact and (stream.retention == LIMITS or since is not None)
-        memory = memory_of(JetStream(connection, api_prefix), stream)
+        memory = id_memory_of(JetStream(connection, api_prefix), stream)
         self._recovery = Recovery(
             initial=stream,
             ack_timeout=ack_timeout,
@@ -303,7 +303,7 @@ class Publisher:
             self._note_pending_answers()
         while self._lease is not None and self._flight.can_resend_unknown:
             connection = self._lease.reconnect_or_raise(error)
-            rows = [*self._unstored_without_replaced(), *self._queue]
+            rows = [*self._mark_replaced_and_get_unstored(), *self._queue]
             try:
                 left = self._recovery.wait_and_drop_stored(JetStream(connection, self._recovery.api_prefix), rows)
                 self.move_to(connection)
@@ -337,13 +337,13 @@ class Publisher:
                     self._receive_and_act()
                 raise LameDuckError
             rows, flight = self._queue[0], self._flight
-            late = self._recovery.may_be_stored_by_another(rows)
+            late = self._recovery.may_be_stored_and_forgotten(rows)
             if (rows.again and not self._recovery.still_knows_ids(rows)) or (late and not flight.unstored):
                 self._ask_and_queue_unknown()
             elif not late and flight.can_send_next(rows, self._window.size, self._window.part_size):
                 part = take_next_part(self._queue, self._window.part_size)
                 self._ledger.resent += part.size if part.since or part.again else 0
-                replies = flight.note_sent(part, clock.monotonic(), self._recovery.last_known_sequence)
+                replies = flight.note_sent_and_get_replies(part, clock.monotonic(), self._recovery.last_known_sequence)
                 self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
                 self._receive_and_act()
@@ -351,20 +351,20 @@ class Publisher:
     def _send_and_wait_for_answers(self) -> None:
         """Send the queue, and wait for all answers; raise what :meth:`_send_queue` raises."""
         self._send_queue()
-        while self._flight.unstored or self._queue_overtaken_rows():
+        while self._flight.unstored or self._ask_and_queue_overtaken():
             if self._flight.unstored:
                 self._receive_and_act()
             self._send_queue()
 
-    def _unstored_without_replaced(self) -> list[Rows]:
+    def _mark_replaced_and_get_unstored(self) -> list[Rows]:
         """Return the rows in flight that are to be sent again, in order."""
         if self._recovery.initial.keeps_last_values and (count := self._flight.mark_replaced_as_stored()):
             self._recovery.warn_not_sent_again(count)
         return self._flight.unstored_rows()
 
-    def _queue_overtaken_rows(self) -> bool:
+    def _ask_and_queue_overtaken(self) -> bool:
         """Queue the last rows of their subjects that others of them were stored after; return whether there are any."""
-        rows = self._recovery.take_overtaken_rows(self._js)
+        rows = self._recovery.ask_and_take_overtaken_rows(self._js)
         if rows is None:
             return False
         self._ledger.resent += rows.size
@@ -407,7 +407,7 @@ class Publisher:
             self._note_answers(messages)
         if not flight.may_be_stored:
             sent = flight.subjects_in_flight().items()
-            forbidden = {each: text for each, count in sent if said[text := publish_violation(each)] == count}
+            forbidden = {each: text for each, count in sent if said[text := publish_denial_text(each)] == count}
             flight.mark_in_flight_refused(forbidden, Verdict.REJECTED)
 
     def _receive_and_act(self) -> None:
@@ -432,7 +432,7 @@ class Publisher:
                 self._ask_and_refuse_unlistened()
                 outcome = self._collect_state()._replace(asked=True)
             else:
-                if resolve_any_conflict(self._js, self._ledger, self._recovery.request_state, self._resolve):
+                if try_resolve_conflicts(self._js, self._ledger, self._recovery.request_state, self._resolve):
                     self._last_stored = clock.monotonic()
                 outcome = self._collect_state()._replace(resolved=True, stream=outcome.stream)
 
@@ -532,13 +532,13 @@ class Publisher:
         """Queue rows to be sent again; then pause, if they were refused for now."""
         stream = self._recovery.stream
         if why is decide.ResendReason.UNKNOWN:
-            rows = count_of(self._unstored_without_replaced())
+            rows = count_rows(self._mark_replaced_and_get_unstored())
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=rows).with_code)
             self._ask_and_queue_unknown()
             return
         self._rule_out_other_domains()
         span = self._flight.sent_since_unstored
-        self._queue[:0] = self._unstored_without_replaced()
+        self._queue[:0] = self._mark_replaced_and_get_unstored()
         self._start_flight(self._flight.end)
         if why is decide.ResendReason.RESOLVED:
             return
@@ -550,7 +550,7 @@ class Publisher:
             if self._window.absence.is_new:
                 logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
             pause = self._window.minimize_and_choose_pause()
-        self._connection.receive_for(pause)
+        self._connection.wait_while_receiving(pause)
         if self._recovery.exact and why is not decide.ResendReason.TOO_MANY:
             # Another attempt may have stored them, and whoever leads next may not know their ids.
             self._ask_and_queue_missing([*self._queue])
@@ -562,12 +562,12 @@ class Publisher:
 
     def _ask_and_queue_unknown(self) -> None:
         """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
-        self._ask_and_queue_missing([*self._unstored_without_replaced(), *self._queue])
+        self._ask_and_queue_missing([*self._mark_replaced_and_get_unstored(), *self._queue])
         self._start_flight(self._flight.end)
 
     def _ask_and_queue_missing(self, rows: list[Rows]) -> None:
         """Have the queue be those of some rows that the stream does not turn out to hold."""
         left = self._recovery.wait_and_drop_stored(self._js, rows, self._recovery.ack_timeout)
         self._queue[:] = left
-        if count_of(left) < count_of(rows):
+        if count_rows(left) < count_rows(rows):
             self._last_stored = clock.monotonic()

@@ -46,10 +46,10 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.id_memory import IdMemory, memory_of
+from spark_nats.jetstream.id_memory import IdMemory, id_memory_of
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_first_since, ask_message_from
-from spark_nats.jetstream.positions import end_of
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, ask_first_message_from, ask_first_since
+from spark_nats.jetstream.positions import end_position_of
 from spark_nats.jetstream.publishing.flight import (
     FIRST_ABSENCE,
     MAX_ABSENCE,
@@ -57,9 +57,9 @@ from spark_nats.jetstream.publishing.flight import (
     FlightState,
     Rows,
     Stored,
-    are_replaced,
+    are_unstored_but_replaced,
     codes_of,
-    count_of,
+    count_rows,
 )
 from spark_nats.jetstream.reading.stored import (
     StoredIds,
@@ -79,8 +79,8 @@ from spark_nats.protocol.bytecolumns import (
     byte_strings,
     flags_of,
     integers,
+    integers_of,
     texts,
-    values_of,
 )
 from spark_nats.protocol.headers import MSG_ID, first_header_values, with_id_replaced
 from spark_nats.protocol.messages import Messages
@@ -183,7 +183,7 @@ class Acknowledged:
         fallen = new[sequences[new] <= before]
         return int(fallen[0]) if len(fallen) else len(sequences)
 
-    def count_lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
+    def least_and_most_lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
         """Return how many rows, at least and at most, are lost with all sequences from the first to the last.
 
         ``rows`` are stored in all: acknowledged, or found in the stream.
@@ -342,12 +342,12 @@ class PublishLedger:
     @property
     def unsettled(self) -> int:
         """How many rows are queued, or in flight and not known to be stored."""
-        return count_of(self.queue) + self.flight.unstored
+        return count_rows(self.queue) + self.flight.unstored
 
     def __str__(self) -> str:
         """Describe what became of the rows that were sent."""
         flight = self.flight
-        unsure = flight.refused_maybe_stored + count_of(rows for rows in self.queue if rows.again)
+        unsure = flight.refused_maybe_stored + count_rows(rows for rows in self.queue if rows.again)
         if not (self.stored or self.skipped or self.set_aside or unsure or flight.in_flight):
             return f"none of {self.whose} was stored"
         ledger = f"of {self.whose} {self.stored} were stored"
@@ -420,7 +420,7 @@ class Recovery:
         """Request the stream's state; in a cluster, its absence has to be reported for several seconds."""
         self._asked = clock.monotonic()
         self.known = info = self._view.request_state(js, self.stream)
-        self._memory_now = memory_of(js, info)
+        self._memory_now = id_memory_of(js, info)
         return info
 
     def request_state_or_error(self, js: JetStream) -> StreamInfo | NatsError:
@@ -442,8 +442,8 @@ class Recovery:
             if clock.monotonic() > deadline:
                 raise PublishError(self.describe_absence(info))
             js.connection.flush()
-            js.connection.receive_for(pauses.take_next_wait())
-        if info.created != self.initial.created and not ask_if_intact(js, end_of(self.initial), info):
+            js.connection.wait_while_receiving(pauses.take_next_wait_seconds())
+        if info.created != self.initial.created and not ask_if_intact(js, end_position_of(self.initial), info):
             raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
@@ -456,18 +456,18 @@ class Recovery:
 
     def still_knows_ids(self, rows: Rows) -> bool:
         """Tell whether the stream certainly remembers the message ids of rows; True also if they were never sent."""
-        return not rows.since or self.memory.knows_all(self._memory_now, clock.monotonic() - rows.since)
+        return not rows.since or self.memory.knows_all_ids(self._memory_now, clock.monotonic() - rows.since)
 
-    def may_be_stored_by_another(self, rows: Rows) -> bool:
+    def may_be_stored_and_forgotten(self, rows: Rows) -> bool:
         """Tell whether another attempt may have stored rows that wait, and the stream may have forgotten their ids."""
         waited, is_another = clock.monotonic() - self.last_progress, self.memory[:2] != self._memory_now[:2]
         is_late = is_another or (waited > _LOOKED and waited >= self.known.id_lifetime)
         return self.exact and rows.ids is not None and is_late
 
-    def _may_be_forgotten(self, rows: Rows) -> bool:
+    def _may_be_forgotten_after_break(self, rows: Rows) -> bool:
         """Tell the same after a disturbance, such as a lost connection: who answers since may be another process."""
         is_unknown = self.exact and rows.ids is not None and not self._memory_now.process
-        return is_unknown or self.may_be_stored_by_another(rows)
+        return is_unknown or self.may_be_stored_and_forgotten(rows)
 
     def log_waiting_for_ids(self) -> None:
         """Log, once, that rows wait until the stream forgets their message ids."""
@@ -493,19 +493,19 @@ class Recovery:
         self._check_rows_kept(js, info, closely=True)
         if again and not info.undisputed:  # the word of a former leader does not tell who holds the ids
             info = ask_again_if_doubted(js, info, Trust.TWICE)
-            self._memory_now = memory_of(js, info)
-        if not any(map(self._may_be_forgotten, parts)) and all(map(self.still_knows_ids, again)):
+            self._memory_now = id_memory_of(js, info)
+        if not any(map(self._may_be_forgotten_after_break, parts)) and all(map(self.still_knows_ids, again)):
             return parts
         return self._read_back_and_drop_stored(js, info, parts)
 
     def _read_back_and_drop_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
         """Return the rows without those found in the stream, and without those that a later one has replaced."""
         sent = [rows for rows in parts if rows.since and not self._are_left_to_resolver(rows)]
-        late, now = any(map(self._may_be_forgotten, parts)), clock.monotonic()
+        late, now = any(map(self._may_be_forgotten_after_break, parts)), clock.monotonic()
         if not sent and not late:
             return [rows._replace(since=0.0, after=0) for rows in parts]
-        memory = memory_of(js, info)  # before the stream is read
-        in_time = all(self.memory.knows_ids_if_present(memory, now - rows.since) for rows in sent)
+        memory = id_memory_of(js, info)  # before the stream is read
+        in_time = all(self.memory.knows_ids_of_kept_messages(memory, now - rows.since) for rows in sent)
         trust = Trust.TWICE if in_time and not late else Trust.BEYOND_DOUBT
         since = self.shared_since
         if since is None and not late:
@@ -527,7 +527,7 @@ class Recovery:
         """Tell whether a stream without limits retention has all rows of other attempts, and so knows their ids."""
         age = clock.monotonic() - self.last_progress
         has_all = info.retention != LIMITS and since is not None and info.has_all_after(since)
-        return has_all and self.memory.knows_ids_if_present(memory, age)
+        return has_all and self.memory.knows_ids_of_kept_messages(memory, age)
 
     def _missing_or_raise(self, found: StoredIds, parts: list[Rows]) -> list[Rows]:
         """Return the rows that are not stored, or raise that it is unknown which these are."""
@@ -541,7 +541,7 @@ class Recovery:
         subjects = pa.concat_arrays([rows.subjects for rows in parts])
         if self.initial.keeps_last_values:
             self._note_found(found, parts, is_stored)
-            late = are_replaced(subjects, stored)
+            late = are_unstored_but_replaced(subjects, stored)
             if late.any():
                 self.warn_not_sent_again(int(np.count_nonzero(late)))
             stored |= late
@@ -556,7 +556,7 @@ class Recovery:
         rows = Rows.concatenate_as_new([each.take(there) for each, there in zip(parts, is_stored, strict=True)])
         if rows.size and rows.ids is not None and found.sequences is not None:
             # Where each was found last: another attempt may have stored a row again.
-            places = values_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
+            places = integers_of(pc.index_in(rows.ids.cast(pa.binary()), found.ids[::-1]).cast(pa.int64()))
             sequences = found.sequences[::-1][places]
             self._found = np.union1d(self._found, sequences)
             self._behind.note_found(rows, sequences)
@@ -568,7 +568,9 @@ class Recovery:
     def _missing_were_never_stored(self, found: StoredIds, subjects: pa.Array, stored: Mask) -> bool:
         """Tell whether rows that are not found cannot have been stored and replaced by messages of others."""
         stream = self.initial
-        if not (found.only_by_subject and stream.keeps_last_values and stream.stores_as_published(self.api_prefix)):
+        if not (
+            found.only_by_subject and stream.keeps_last_values and stream.stores_on_published_subjects(self.api_prefix)
+        ):
             return False
         return not flags_of(pc.is_in(subjects.filter(booleans(~stored)), found.full)).any()
 
@@ -599,7 +601,7 @@ class Recovery:
             sequences = self._acknowledged.sequences(stored.answers)[order]
             self._behind.note(flight.rows_of(stored.messages[order]), had[order], sequences)
 
-    def take_overtaken_rows(self, js: JetStream) -> Rows | None:
+    def ask_and_take_overtaken_rows(self, js: JetStream) -> Rows | None:
         """Return rows that have to be stored again, since an earlier row of their subject was stored after them."""
         if (taken := self._behind.take_and_clear()) is None:
             return None
@@ -678,7 +680,7 @@ class Recovery:
             return True
         if closely and not info.config.get("allow_msg_counter"):
             with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
-                there = ask_message_from(js, self.stream, row.sequence, (">",))
+                there = ask_first_message_from(js, self.stream, row.sequence, (">",))
                 if there is not None and there.sequence == row.sequence:
                     same = digest_of(there.payload) == row.digest
                     return not (same if row.ids is None else has_id_of(there.header, row.ids))
@@ -700,7 +702,7 @@ class Recovery:
                 first = ask_first_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
-        least, most = said.count_lost(first or 0, last, self.ledger.stored)
+        least, most = said.least_and_most_lost(first or 0, last, self.ledger.stored)
         exact = first is not None and least == most
         if first is None:
             now = "has another message there"

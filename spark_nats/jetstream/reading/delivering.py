@@ -179,7 +179,7 @@ class ReadRules(Protocol):
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Open a source at the cursor, after ``empty_attempts`` sources in a row brought nothing; None at the end."""
 
-    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_raise_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Move past what has arrived; after a silence, check the stream's state, as messages may have been removed."""
 
     def drop_unwanted(self, delivered: Delivered) -> Delivered | None:
@@ -325,7 +325,7 @@ class Reading:
         if source.idle or source.silence - use.silence_at_look > PATIENCE:
             use.silence_at_look = silence = source.silence
         arrived = Arrived(chunk, silence, use.began, use.start)
-        cursor, use.then, delivered = rules.interpret_or_restart(js, self.cursor, arrived)
+        cursor, use.then, delivered = rules.interpret_or_raise_restart(js, self.cursor, arrived)
         self._store_cursor_and_report_losses(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()

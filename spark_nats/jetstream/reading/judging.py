@@ -48,7 +48,7 @@ def judge_gaps(cursor: Cursor, first_sequence: int, removed: Removed) -> JudgedG
     return JudgedGaps(gone.chosen(in_head), gone.chosen(~in_head))
 
 
-def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:
+def replica_surely_lacks(cursor: Cursor, info: StreamInfo) -> bool:
     """Tell whether the replica of an unfiltered source has skipped, in the last gap, messages that the leader has.
 
     That is not known, and the result is False, when the stream's leader lacks single messages itself.
@@ -56,7 +56,7 @@ def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:
     return not info.deleted and int(cursor.gaps.ends[-1]) > info.first_sequence
 
 
-def resume_sequence(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
+def decide_where_to_resume(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
     """Decide where a range continues once its source is exhausted; None when servers contradict each other.
 
     ``following`` is the sequence of the range's next message as the leader reports it, or None: then the range

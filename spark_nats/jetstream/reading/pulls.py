@@ -173,9 +173,9 @@ class PullConsumer:
             wanted = int(min(self.most, self._max_batch, left))
             if wanted <= 0:
                 return
-            self.pull(wanted, _THROTTLED_EXPIRES if throttled else PULL_EXPIRES)
+            self.send_pull_request(wanted, _THROTTLED_EXPIRES if throttled else PULL_EXPIRES)
 
-    def pull(self, messages: int, expires: float) -> None:
+    def send_pull_request(self, messages: int, expires: float) -> None:
         """Send a pull request (ADR-13) that lives for ``expires`` seconds."""
         body = deliveries.encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
         self._js.connection.publish(self._subject, body, self._inbox.subject)
@@ -198,12 +198,12 @@ class PullConsumer:
         from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
         others = [(arrived.header_at(i), arrived.payload_at(i)) for i in np.flatnonzero(from_server).tolist()]
         messages = arrived.take(~from_server) if others else arrived
-        chunk = self._check_and_count(messages) if len(messages) else None
+        chunk = self._check_and_note_deliveries(messages) if len(messages) else None
         for header, payload in others:
             self._on_status(header, payload)
         return chunk
 
-    def _check_and_count(self, messages: Messages) -> Chunk:
+    def _check_and_note_deliveries(self, messages: Messages) -> Chunk:
         """Check that all deliveries are this consumer's and none is missing, and take them off the requests."""
         replies = deliveries.Deliveries(messages.gather(messages.reply))
         if (other := replies.find_reply_of_other(self._stream, self._name)) is not None:

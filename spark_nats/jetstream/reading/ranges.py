@@ -21,19 +21,31 @@ from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.placing import needs_another_consumer
-from spark_nats.jetstream.judgement import Judgement, judge_by_message
-from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
+from spark_nats.jetstream.consuming.placing import needs_nearer_consumer
+from spark_nats.jetstream.judgement import Judgement, try_judge_by_message
+from spark_nats.jetstream.messages import ask_first_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
 from spark_nats.jetstream.reading.direct import DirectGets, may_use_direct_gets
-from spark_nats.jetstream.reading.judging import Removed, judge_gaps, raise_data_loss, replica_lacks, resume_sequence
+from spark_nats.jetstream.reading.judging import (
+    Removed,
+    decide_where_to_resume,
+    judge_gaps,
+    raise_data_loss,
+    replica_surely_lacks,
+)
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, ask_and_judge, ask_if_another, ask_stream_info, log_created_otherwise
+from spark_nats.jetstream.views import (
+    StreamView,
+    ask_and_judge,
+    ask_if_recreated,
+    ask_stream_info,
+    log_created_otherwise,
+)
 from spark_nats.protocol.documents import format_time
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -180,10 +192,10 @@ class RangeReader:
         except StreamNotFoundError:
             if self.created is None:
                 raise
-            self._view.require_loss_confirmed(js, stream, f"the stream {stream!r} does not exist")
+            self._view.check_loss_confirmed(js, stream, f"the stream {stream!r} does not exist")
             return None, self._lose_rest(cursor, "was deleted")
 
-    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_raise_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Take in what has arrived; after a silence check the stream's state, as messages may have been removed."""
         delivered = None
         if arrived.chunk is not None:
@@ -219,7 +231,7 @@ class RangeReader:
             following = self._ask_next(js, cursor, cursor.end, is_doubtful=is_doubtful)
             # After the search, so that it includes what was removed since.
             info, cursor = self._ask_state_and_cut(js, cursor)
-            to = resume_sequence(cursor, following, info, bool(self._range.filters))
+            to = decide_where_to_resume(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
             cursor = self._judge_and_clear_gaps(js, cursor.skip(to), info)
@@ -238,7 +250,9 @@ class RangeReader:
         One that lives on another server than it could was made ``again`` times already, which took ``seconds``.
         """
         stream = self._range.stream
-        if not consumers.survives_purges(js.connection.info.version, self._range.filters):  # nor does the host, mostly
+        if not consumers.delivers_all_despite_purges(
+            js.connection.info.version, self._range.filters
+        ):  # nor does the host, mostly
             self._placement.fix_filtering_side(by_server=False)
         filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
@@ -246,7 +260,7 @@ class RangeReader:
         began = clock.monotonic()
         moved = consumers.take_and_move_kept(js, key, position) if self._keeps_consumer else None
         used = clock.monotonic() if moved is None else moved.used
-        made = consumers.create_or_make_room(js, key, position) if moved is None else moved.made
+        made = consumers.create_making_room(js, key, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # The state is requested after creating the consumer, which proves that the consumer is on this stream.
@@ -263,8 +277,8 @@ class RangeReader:
                 cursor = self._judge_and_clear_gaps(js, cursor.skip(made.begins), now)
             if self._placement.by_server:
                 matching = made.pending / max(1, info.count_sequences_from(cursor.received))
-                self._placement.pin_if_most_match(matching, info.average_size)
-                if not consumers.survives_purges(made.server_version, filters):
+                self._placement.filter_here_if_most_match(matching, info.average_size)
+                if not consumers.delivers_all_despite_purges(made.server_version, filters):
                     self._placement.fix_filtering_side(by_server=False)
             if self._keeps_consumer and consumers.may_keep_consumers(js, info):
                 consumer.keep = lambda asked: consumers.keep_or_delete(js, key, made, info.created, max(asked, used))
@@ -276,7 +290,7 @@ class RangeReader:
             return self._open_pulls(js, cursor, empty_attempts)
         seconds += clock.monotonic() - began
         left = min(cursor.end - cursor.received, cursor.left)
-        if needs_another_consumer(made, info, js.connection.info, again, seconds, left):
+        if needs_nearer_consumer(made, info, js.connection.info, again, seconds, left):
             consumer.close()
             return self._open_pulls(js, cursor, empty_attempts, again + 1, seconds)
         # A moved consumer does not report the first sequence that its replica has.
@@ -340,8 +354,8 @@ class RangeReader:
         info = said or ask_stream_info(js, stream)
         self.created = self.created or info.created
         end = Position(info.created, cursor.end)  # whether it is another stream is not asked here
-        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._ask_if_another_else_note(js, info):
-            self._view.require_loss_before(js, end, info, stream)
+        if ask_and_judge(js, end, info) is Judgement.TRUNCATED and not self._ask_if_recreated_else_note(js, info):
+            self._view.check_loss_before_confirmed(js, end, info, stream)
             self._lost_from = min(self._lost_from, info.last_sequence + 1)
         elif last is None or info.last_sequence >= last.sequence:
             self._view.note_nothing_lost(stream)
@@ -357,18 +371,18 @@ class RangeReader:
     ) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor: at its end, with a loss, when this is not the planned stream."""
         info, cursor = self._ask_state_and_cut(js, cursor, said)
-        if self._ask_if_another_else_note(js, info):
+        if self._ask_if_recreated_else_note(js, info):
             cursor = self._lose_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
-    def _ask_if_another_else_note(self, js: JetStream, info: StreamInfo) -> bool:
+    def _ask_if_recreated_else_note(self, js: JetStream, info: StreamInfo) -> bool:
         """Tell whether the stream is another one than was planned, or has been read up to now."""
         if self.created is None or info.created == self.created:
             return False
         known = Position(self.created, NO_END)
         if (met := self._met) is not None:
             known = Position(self.created, met.sequence + 1, met.time, latest=self._range.latest)
-        if ask_if_another(js, known, info):
+        if ask_if_recreated(js, known, info):
             return True
         log_created_otherwise(known, info)
         self.created = info.created
@@ -379,7 +393,7 @@ class RangeReader:
     ) -> int | None:
         """Ask the stream's leader for the next matching sequence before ``end``; None when there is none."""
         filters = filters or self._range.filters or (">",)
-        found = ask_sequence_from(js, self._range.stream, cursor.received, filters, is_doubtful)
+        found = ask_first_sequence_from(js, self._range.stream, cursor.received, filters, is_doubtful)
         return found if found is not None and found < end else None
 
     # Arrivals, gaps, and other histories
@@ -404,7 +418,7 @@ class RangeReader:
         if len(cursor.gaps) > len(before.gaps) and at_once:
             info, before = self._ask_state_and_cut(js, before)
             # Where the server does not filter, and the leader has no gaps, the source's replica lacks messages.
-            if not self._placement.by_server and replica_lacks(cursor, info):
+            if not self._placement.by_server and replica_surely_lacks(cursor, info):
                 raise Restart(_LACKS)
             cursor = self._judge_and_clear_gaps(js, replace(cursor, lost=before.lost), info)
             before = replace(before, lost=cursor.lost)
@@ -425,7 +439,7 @@ class RangeReader:
         ``info`` must be requested after the gaps were found.
         """
         self._judged_at = clock.monotonic()
-        if self._ask_if_another_else_note(js, info):
+        if self._ask_if_recreated_else_note(js, info):
             raise Restart(_RECREATED)
         stream = self._range.stream
         head, lost = judge_gaps(cursor, info.first_sequence, self._range.removed)
@@ -455,16 +469,16 @@ class RangeReader:
             self._met = Fingerprint(sequence, time)
             return cursor, delivered
         if not cursor.rewritten:
-            met = judge_by_message(last, sequence, time)
+            met = try_judge_by_message(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._ask_state_and_cut(js, cursor)  # which may report the end as lost
-                if self._ask_if_another_else_note(js, info):
+                if self._ask_if_recreated_else_note(js, info):
                     raise Restart(_RECREATED)
                 end = Position(info.created, last.sequence + 1, last.time, latest=self._range.latest)
                 if met is None:
                     met = ask_and_judge(js, end, info)
                     if met is Judgement.TRUNCATED and not cursor.rewritten:
-                        self._view.require_loss_before(js, end, info, stream)
+                        self._view.check_loss_before_confirmed(js, end, info, stream)
             if met is not Judgement.INTACT and not cursor.rewritten:
                 cursor = replace(cursor, rewritten=True).lose(_describe_rewritten(stream, sequence, time, last))
         if cursor.rewritten:

@@ -31,7 +31,7 @@ class FilterPlacement:
         self.by_server = by_server and self._filtered
         self._changes = 2
 
-    def pin_if_most_match(self, share: float, average_size: float) -> None:
+    def filter_here_if_most_match(self, share: float, average_size: float) -> None:
         """Estimate the reader's speed, and have the reader filter for good if the share of matching messages is ample.
 
         The share is from 0 to 1, and the average size that of all messages in bytes. After a change or

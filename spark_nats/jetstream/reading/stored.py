@@ -21,7 +21,7 @@ from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import Answers, MessageAt, Questions, StoredMessage, ask_all
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.positions import Position, end_position_of
 from spark_nats.jetstream.reading.direct import may_use_direct_gets
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
@@ -33,12 +33,18 @@ from spark_nats.protocol.bytecolumns import (
     booleans,
     byte_strings,
     flags_of,
+    integers_of,
     repeat_text,
     texts,
-    values_of,
 )
 from spark_nats.protocol.control import is_older
-from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, first_header_values, wrap_lines
+from spark_nats.protocol.headers import (
+    EXPECTED_MSG_ID,
+    EXPECTED_STREAM,
+    MSG_ID,
+    first_header_values,
+    wrap_lines_into_blocks,
+)
 from spark_nats.protocol.messages import numbered_subjects
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_wrong_last_id
 
@@ -82,9 +88,9 @@ def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") ->
             return StoredIds(byte_strings([]).cast(pa.binary()), "")
         has_batches = stream.allows_direct_gets and not is_older(stream.server_version, 2, 11)
         if not (has_batches and may_use_direct_gets(js, stream.name)):
-            return StoredIds(byte_strings([]).cast(pa.binary()), reason_not_readable(stream))
+            return StoredIds(byte_strings([]).cast(pa.binary()), describe_why_not_readable(stream))
         way = ReadMethod.GETS
-    end = end_of(stream)
+    end = end_position_of(stream)
     later = Range(stream.name, stream.created, since + 1, end.next, last=end.fingerprint, latest=end.latest)
     reader = RangeReader(later, way, lost=lost.append)
     limit = stream.max_messages_per_subject
@@ -114,7 +120,7 @@ def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") ->
         return StoredIds(ids, "; ".join(lost))
     all_of_them = pa.concat_arrays(all_subjects)
     counts = pc.value_counts(all_of_them)
-    full = counts.field("values").filter(booleans(values_of(counts.field("counts")) >= limit))
+    full = counts.field("values").filter(booleans(integers_of(counts.field("counts")) >= limit))
     # The last message of a stream is never removed for that limit.
     only = last == stream.last_sequence and stream.removes_only_by_subject
     ends = _are_last_of_subject(all_of_them)[np.concatenate(are_chosen)]
@@ -124,14 +130,14 @@ def read_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") ->
 def _are_last_of_subject(subjects: pa.Array) -> Mask:
     """Return a mask of the messages, by their subjects, behind which none of their subject comes."""
     codes = subjects.dictionary_encode()
-    of_subject, places = values_of(codes.indices.cast(pa.int64())), np.arange(len(subjects))
+    of_subject, places = integers_of(codes.indices.cast(pa.int64())), np.arange(len(subjects))
     last = np.zeros(len(codes.dictionary), np.int64)
     np.maximum.at(last, of_subject, places)
     found: Mask = last[of_subject] == places
     return found
 
 
-def reason_not_readable(stream: StreamInfo) -> str:
+def describe_why_not_readable(stream: StreamInfo) -> str:
     """Return why a stream without limits retention does not tell what it has stored."""
     return f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back"
 
@@ -166,13 +172,15 @@ def _read_message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMe
 
 def ask_last_common_sequence(js: JetStream, initial: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence up to which a stream still has the history that it had in its ``initial`` state."""
-    position = end_of(initial)
+    position = end_position_of(initial)
     if position.time is None or ask_if_intact(js, position, info):
         return position.last
     return ask_first_new(js, position, info) - 1
 
 
-def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+def ask_which_ids_are_known(
+    connection: Connection, stream: str, domain: str, subjects: pa.Array, ids: pa.Array
+) -> Mask:
     """Ask a stream with one replica which ids it knows, on subjects on which it listens; change nothing.
 
     For each id, the call sends a message that the stream cannot store: it expects the last one to have an id that no
@@ -194,7 +202,7 @@ def ask_known_ids(connection: Connection, stream: str, domain: str, subjects: pa
         part = slice(start, min(start + _ASKED_AT_ONCE, len(ids)))
         rows = len(ids[part])
         lines = [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
-        headers = wrap_lines(repeat_text("", rows), lines)
+        headers = wrap_lines_into_blocks(repeat_text("", rows), lines)
         connection.publish_columns(
             subjects[part], repeat_text("", rows), headers, numbered_subjects(inbox, start, rows)
         )

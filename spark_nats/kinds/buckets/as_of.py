@@ -62,9 +62,17 @@ from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucke
 from spark_nats.kinds.task import leased_jetstream
 from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.options.values import LATEST
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, byte_strings, flags_of, texts, to_text
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    byte_strings,
+    decode_utf8_replacing,
+    flags_of,
+    texts,
+)
 from spark_nats.protocol.documents import REPLACED, format_time, parse_time, to_datetime
-from spark_nats.protocol.headers import is_within_batch
+from spark_nats.protocol.headers import is_before_batch_commit
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sparkapi import arrow_schema
@@ -86,7 +94,7 @@ def may_key_have_lost_entry(revisions: int, replaces: bool, history: int) -> boo
     return replaces or 0 < history <= revisions
 
 
-def are_held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
+def are_last_up_to(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
     """Return a mask of the last message of each subject up to a revision, with one copy of a repeated message."""
     encoded = subjects.dictionary_encode()
     codes = np.concatenate([np.empty(0, np.int64), *(each.indices.to_numpy() for each in encoded.chunks)]).astype(int)
@@ -196,7 +204,7 @@ class SnapshotBuffer:
         """Yield the rows of the bucket at a revision, without the keys of some subjects."""
         self._writer.close()
         subjects = pa.chunked_array(self._subjects, pa.binary())
-        chosen = are_held_at(revision, subjects, np.concatenate(self._sequences))
+        chosen = are_last_up_to(revision, subjects, np.concatenate(self._sequences))
         if self._ignore_deletes:
             chosen &= ~np.concatenate(self._deletions)
         if without:
@@ -220,7 +228,7 @@ def _make_entries_reader(what: Entries, start: int, end: int, retries: Retries |
 class LatestReader:
     """Reads a bucket at a moment that is found while it is read.
 
-    Of some keys it yields not only the entry at the moment: :func:`are_held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`are_last_up_to` chooses.
 
     Args:
         what: which entries.
@@ -320,7 +328,7 @@ class LatestReader:
             self.revision = self._reached
 
     def _note_batch_and_filter(self, delivered: Delivered) -> Iterator[Delivered]:
-        self._in_batch = is_within_batch(delivered.messages.header_at(len(delivered.messages) - 1))
+        self._in_batch = is_before_batch_commit(delivered.messages.header_at(len(delivered.messages) - 1))
         if self._matcher is not None:
             delivered = delivered.take(self._matcher.match(delivered.subjects))
         if len(delivered.messages):
@@ -330,7 +338,7 @@ class LatestReader:
 class RevisionReader:
     """Reads a bucket at a revision, as far as the bucket keeps that state.
 
-    Of some keys it yields not only the entry at the moment: :func:`are_held_at` chooses.
+    Of some keys it yields not only the entry at the moment: :func:`are_last_up_to` chooses.
 
     Args:
         what: which entries.
@@ -486,7 +494,7 @@ class RevisionReader:
 
 def _may_be_non_utf8(subjects: pa.BinaryArray) -> Mask:
     """Return a mask of the subjects with U+FFFD in the leader's list: no request can name one of them alone."""
-    return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
+    return flags_of(pc.match_substring(decode_utf8_replacing(subjects).values, REPLACED))
 
 
 def _certainly_utf8(subjects: pa.BinaryArray) -> pa.BinaryArray:

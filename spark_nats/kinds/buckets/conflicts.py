@@ -11,7 +11,7 @@ import re
 
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import ask_last_message, ask_message_from
+from spark_nats.jetstream.messages import ask_first_message_from, ask_last_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
@@ -82,7 +82,7 @@ class Conflicts:
         """Return whether the key has a revision with that message id after the expected one."""
         sequence = expected
         for _ in range(MAX_HISTORY):
-            message = ask_message_from(js, self._stream, sequence + 1, [subject])
+            message = ask_first_message_from(js, self._stream, sequence + 1, [subject])
             if message is None:
                 return False
             if has_id_of(message.header, texts([message_id])):

@@ -39,17 +39,17 @@ from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_ephemeral, delete_consumer_without_waiting
 from spark_nats.jetstream.listing import ask_subject_counts
-from spark_nats.jetstream.messages import ask_sequence_from, may_be_former_leader
+from spark_nats.jetstream.messages import ask_first_sequence_from, may_be_former_leader
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.pulls import PullConsumer, pull_sizes_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import StreamView, ask_if_another, log_created_otherwise
+from spark_nats.jetstream.views import StreamView, ask_if_recreated, log_created_otherwise
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
-from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts, values_of
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, integers_of, texts
 from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.keyvalue import key_filter, stream_of
@@ -192,7 +192,7 @@ class BucketReader:
             raise
         return consumer, cursor
 
-    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_raise_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Count the delivered messages, and leave out those before the cursor; after a silence, check for the end."""
         now, consumer = self._pass, self._pass.consumer
         delivered: Delivered | None = None
@@ -226,7 +226,7 @@ class BucketReader:
             return delivered
         again = subjects.filter(booleans(late))
         self._delivered.append(subjects.filter(booleans(~late)))
-        last = are_last(values_of(again.dictionary_encode().indices))
+        last = are_last(integers_of(again.dictionary_encode().indices))
         new = last & ~flags_of(pc.is_in(again, pa.chunked_array(self._delivered, pa.binary())))
         self._delivered.append(again.filter(booleans(new)))
         late[late] = ~new
@@ -293,7 +293,7 @@ class BucketReader:
             self._pass.holes += 1
             if self._pass.holes > MAX_HOLES:
                 raise Restart("many of the messages that it was to deliver are gone")
-            self._pass.consumer.pull(1, pulls.PULL_EXPIRES)
+            self._pass.consumer.send_pull_request(1, pulls.PULL_EXPIRES)
         return False
 
     def _ask_if_all_received(self, js: JetStream, cursor: Cursor) -> bool:
@@ -302,7 +302,7 @@ class BucketReader:
         Where the leader has not heard from a follower lately, it has to say again a moment later that it has nothing.
         """
         filters, is_doubtful = self._phase.filters or (">",), may_be_former_leader(js, self._request_state(js))
-        found = ask_sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
+        found = ask_first_sequence_from(js, self._stream, cursor.received, filters, is_doubtful)
         return found is None or found >= self._pass.end
 
     def _ask_missing_subjects(self, js: JetStream) -> list[str]:
@@ -325,7 +325,7 @@ def require_same_stream(js: JetStream, end: Position, info: StreamInfo) -> Posit
     """Return a position as the stream now names it, or raise :class:`JetStreamError` where that is another stream."""
     if info.created == end.created:
         return end
-    if ask_if_another(js, end, info):
+    if ask_if_recreated(js, end, info):
         raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=info.name, created=info.created))
     log_created_otherwise(end, info)
     return end._replace(created=info.created)

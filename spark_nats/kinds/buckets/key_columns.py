@@ -109,7 +109,7 @@ def check_and_convert_entries(
     refuse("value", violation_or_none(~is_put & (bytecolumns.lengths_of(values) > 0), rule))
     if "ttl" in columns:
         revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
-        creates = is_put & (bytecolumns.values_of(revisions.fill_null(_NO_REVISION)) == 0)
+        creates = is_put & (bytecolumns.integers_of(revisions.fill_null(_NO_REVISION)) == 0)
         may_expire = creates | bytecolumns.flags_of(pc.equal(operations, _NAMES[_PURGE]))
         refuse("ttl", violation_or_none(bytecolumns.flags_of(columns["ttl"].is_valid()) & ~may_expire, _NO_TTL))
     found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
@@ -133,12 +133,12 @@ def keys_of(messages: Messages, bucket: str) -> bytecolumns.Text:
     own = bytecolumns.flags_of(pc.starts_with(subjects, prefix))
     keys = start + len(prefix) * own
     if not own.all():
-        data, offsets = bytecolumns.packed(subjects)
-        dots = bytecolumns.split(data == _DOT, offsets)
+        data, offsets = bytecolumns.bytes_and_offsets_of(subjects)
+        dots = bytecolumns.find_separators(data == _DOT, offsets)
         others = ~own & bytecolumns.flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
         others &= dots.per_row > 1
         keys[others] += (dots.positions_of(1) + 1 - offsets[:-1])[others]
-    return bytecolumns.to_text(bytecolumns.gather(messages.buffer, keys, end))
+    return bytecolumns.decode_utf8_replacing(bytecolumns.gather(messages.buffer, keys, end))
 
 
 def are_last(codes: bytecolumns.Positions) -> bytecolumns.Mask:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import reporting_missing_bucket
-from spark_nats.jetstream.positions import end_of
+from spark_nats.jetstream.positions import end_position_of
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import ask_stream_info
@@ -87,7 +87,9 @@ class NatsBucketReader(BatchReader[BucketReadOptions, KeysPartition]):
             config = options.requested_config
             info = create_stream_if_missing(js, config) if config else ask_stream_info(js, stream_of(options.bucket))
             headers_only = not {"value", "headers"} & set(self._schema.names)
-            return self._plan_parts(js, info, Entries(options.bucket, end_of(info), options.keys, headers_only))
+            return self._plan_parts(
+                js, info, Entries(options.bucket, end_position_of(info), options.keys, headers_only)
+            )
 
     def _plan_parts(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Return one partition for each filter of keys."""

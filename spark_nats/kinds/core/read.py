@@ -224,7 +224,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlog = self._start_and_check_receivers()
         self._take_and_log_losses(backlog)
         self._noted = at = CoreOffset.from_json(start)
-        begin = self._number_and_note_epoch(at)
+        begin = self._count_before_and_note_epoch(at)
         self._seen = end = backlog.end
         if (kept := self._find_spooled_end_after(at, look=self._kept is None)) is not None:
             return self._note_planned_end(at.epoch, kept)
@@ -257,14 +257,14 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         backlog = self._start_and_check_receivers()
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
-        begin = self._number_and_note_epoch(first)
+        begin = self._count_before_and_note_epoch(first)
         self._noted = last
         if last.epoch == self._epoch:
             pieces = backlog.get_and_mark_taken(begin, last.messages)
         elif first == last:
             pieces = []
         else:
-            self._number_and_note_epoch(last)
+            self._count_before_and_note_epoch(last)
             pieces = self._read_spooled_or_report(first.messages if first.epoch == last.epoch else 0, last)
         return [WireSlice.of(part) for part in cut_into_partitions(pieces, self._options.min_partitions)]
 
@@ -362,7 +362,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._kept = self._spool.list_ends(at.epoch)
         return min((end for end in self._kept if end > at.messages), default=None)
 
-    def _number_and_note_epoch(self, offset: CoreOffset) -> int:
+    def _count_before_and_note_epoch(self, offset: CoreOffset) -> int:
         """Return the number of messages before an offset; for one of another epoch, note that epoch and return 0."""
         if offset.epoch == self._epoch:
             return offset.messages

@@ -141,7 +141,7 @@ def read_object_with_content(
     now = found
     content: bytes | str = ""  # or what is wrong with it
     for _ in range(MAX_TIMES):
-        target = _request_link_target(js, now)
+        target = _follow_links_or_explain(js, now)
         if not isinstance(target, StoredObject):
             if target:
                 lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
@@ -170,7 +170,7 @@ def _request_object(js: JetStream, found: StoredObject) -> StoredObject | None:
     return next(iter(request_existing_objects(js, found.store, [found.subject])), None)
 
 
-def _request_link_target(js: JetStream, found: StoredObject) -> StoredObject | str:
+def _follow_links_or_explain(js: JetStream, found: StoredObject) -> StoredObject | str:
     """Return the object at the end of an object's links, or why there is none; empty for a link to a whole store."""
     for _ in range(MAX_HOPS + 1):
         if found.info.link is None:
@@ -246,7 +246,7 @@ class Putting:
             NatsError: the connection failed, or the store is missing or unavailable.
         """
         nuid = clock.token(11)  # 22 characters, like the NUIDs of other clients
-        former = self._request_former_and_state(js)
+        former = self._ask_former_and_note_state(js)
         if self._info.deleted and (former is None or former.deleted):
             self._purge_chunks(js, self._stale)  # an earlier attempt may have deleted the object, but not its chunks
             return
@@ -286,7 +286,7 @@ class Putting:
             js.request(Api.STREAM_PURGE, self._stream, body={"filter": wire.chunk_subject(self._store, nuid)})
             self._stale.discard(nuid)
 
-    def _request_former_and_state(self, js: JetStream) -> wire.ObjectInfo | None:
+    def _ask_former_and_note_state(self, js: JetStream) -> wire.ObjectInfo | None:
         """Return the stored description that this one is to replace, if there is one, and note its chunks."""
         with reporting_missing_store(js, self._store):
             subject = wire.description_subject(self._store, self._info.name)

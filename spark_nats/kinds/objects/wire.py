@@ -114,22 +114,22 @@ def parse_description(payload: bytes) -> ObjectInfo:
     Raises:
         ValueError: the payload is no description.
     """
-    document = documents.parse_document(payload)
-    link = documents.value_at(document, "options", "link")
+    document = documents.parse_limited_object(payload)
+    link = documents.value_or_none_at(document, "options", "link")
     headers, metadata = documents.object_at(document, "headers"), documents.object_at(document, "metadata")
     info = ObjectInfo(
         name=documents.string_at(document, "name"),
-        nuid=documents.text_at(document, "nuid") or "",
+        nuid=documents.text_or_none_at(document, "nuid") or "",
         size=_number(document, "size"),
         chunks=_number(document, "chunks"),
-        digest=documents.text_at(document, "digest") or "",
-        description=documents.text_at(document, "description"),
+        digest=documents.text_or_none_at(document, "digest") or "",
+        description=documents.text_or_none_at(document, "description"),
         headers={
             name: (value,) if isinstance(value := headers[name], str) else documents.strings_at(headers, name)
             for name in headers
         },
         metadata={name: documents.string_at(metadata, name) for name in metadata},
-        link=None if link is None else (documents.string_at(link, "bucket"), documents.text_at(link, "name")),
+        link=None if link is None else (documents.string_at(link, "bucket"), documents.text_or_none_at(link, "name")),
         deleted="deleted" in document and documents.boolean_at(document, "deleted"),
     )
     if info.nuid and (violation := name_violation(info.nuid)):  # it becomes part of a subject
@@ -175,7 +175,7 @@ def store_config(bucket: str, requested: Mapping[str, Any]) -> RequestedConfig:
 
 
 def _number(document: Any, name: str) -> int:
-    number = documents.integer_at(document, name) if documents.value_at(document, name) is not None else 0
+    number = documents.integer_at(document, name) if documents.value_or_none_at(document, name) is not None else 0
     if number > MAX_SIZE:
         raise ValueError(f"{name!r} is above {MAX_SIZE}")
     return number

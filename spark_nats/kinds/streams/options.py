@@ -289,7 +289,7 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
         return not self.streams and self.pattern is None
 
     @property
-    def has_several_targets(self) -> bool:
+    def may_have_several_targets(self) -> bool:
         """Whether there are several, or may be."""
         return len(self.streams) > 1 or self.pattern is not None
 
@@ -304,17 +304,17 @@ class WriteOptions(Atomic, DataLoss, AcknowledgedRows, StreamsNamed, section=EXA
 
     def for_stream(self, name: str) -> Self:
         """Return the options of what goes to one of several streams."""
-        return replace(self, streams=(name,), pattern=None) if self.has_several_targets else self
+        return replace(self, streams=(name,), pattern=None) if self.may_have_several_targets else self
 
     @property
-    def row_writer_options(self) -> list[str]:
+    def chosen_row_writers(self) -> list[str]:
         """What options name to store the rows of a task otherwise than each by itself; one of them at most may."""
         return [where for name, where in _ROW_WRITERS.items() if getattr(self, name) not in (False, FAIL)]
 
     @property
     def row_writer(self) -> str:
         """What stores the rows of a task, as ``module:name`` in ``kinds``."""
-        return next(iter(self.row_writer_options), "streams.write.partitions:RowWriter")
+        return next(iter(self.chosen_row_writers), "streams.write.partitions:RowWriter")
 
     @property
     def gives_ids(self) -> bool:

@@ -46,7 +46,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
 
     def _plan(self, js: JetStream) -> list[TablePartition]:
         """Request the list of streams."""
-        return [TablePartition(list_and_check_streams(js, self._options.streams, self._options.pattern))]
+        return [TablePartition(ask_and_check_stream_names(js, self._options.streams, self._options.pattern))]
 
     def _read_rows(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
@@ -68,7 +68,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
             if options.table == CONSUMERS:
                 yield ask(partial(request_consumer_rows, streams=some))
             elif options.table == SUBJECTS:
-                holding, problems = ask(partial(ask_which_hold_messages, streams=some))
+                holding, problems = ask(partial(ask_holding_and_problem_rows, streams=some))
                 yield problems
                 for stream in holding:
                     yield ask(partial(ask_subject_rows, stream=stream, filters=options.filters))
@@ -77,7 +77,7 @@ class NatsTableReader(BatchReader[TableReadOptions, TablePartition]):
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_REASON})
 
 
-def list_and_check_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
+def ask_and_check_stream_names(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
     """Return the streams that are named, or that match the pattern, or else all streams of the account.
 
     Raises:
@@ -122,7 +122,7 @@ def request_consumer_rows(js: JetStream, streams: Sequence[str]) -> list[Row]:
     return rows
 
 
-def ask_which_hold_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
+def ask_holding_and_problem_rows(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
     """Return which streams hold messages, and a row with its problem for each stream that cannot be queried.
 
     A stream that no longer exists is in neither list. All requests share one round trip, so there is one wait for the

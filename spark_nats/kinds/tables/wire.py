@@ -42,14 +42,14 @@ def stream_row(listed: Listed) -> Row:
         "retention": info.retention,
         "storage": info.storage,
         "replicas": info.replicas,
-        **{field: documents.text_at(config, field) for field in ("compression", "discard")},
+        **{field: documents.text_or_none_at(config, field) for field in ("compression", "discard")},
         **{field: _limit(config, field) for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size")},
         "max_age": info.max_age,
         "max_consumers": info.max_consumers,
         "duplicate_window": info.duplicate_window or None,
         "allow_direct": info.allows_direct_gets,
         "sealed": _flag(config, "sealed"),
-        "mirror": documents.text_at(config, "mirror", "name"),
+        "mirror": documents.text_or_none_at(config, "mirror", "name"),
         "sources": [documents.string_at(each, "name") for each in documents.list_at(config, "sources")],
         "problem": problem,
     }
@@ -95,9 +95,12 @@ def consumer_row(stream: str, listed: Listed) -> Row:
         "stream": stream,
         "name": name,
         **_shared_values_of(entry),
-        "durable": bool(documents.text_at(config, "durable_name")),
+        "durable": bool(documents.text_or_none_at(config, "durable_name")),
         "filter_subjects": list(filters_of(config)),
-        **{field: documents.text_at(config, field) for field in ("deliver_policy", "deliver_subject", "ack_policy")},
+        **{
+            field: documents.text_or_none_at(config, field)
+            for field in ("deliver_policy", "deliver_subject", "ack_policy")
+        },
         **{field: _limit(config, field) for field in ("max_deliver", "max_ack_pending", "max_waiting")},
         **{field: _seconds(config, field) for field in ("ack_wait", "inactive_threshold")},
         "replicas": _limit(config, "num_replicas"),
@@ -120,9 +123,9 @@ def _shared_values_of(entry: dict[str, Any]) -> Row:
     metadata = documents.object_at(entry, "config", "metadata")
     return {
         "created": _time(entry, "created"),
-        "description": documents.text_at(entry, "config", "description"),
+        "description": documents.text_or_none_at(entry, "config", "description"),
         "metadata": {name: documents.string_at(metadata, name) for name in metadata},
-        "cluster": documents.text_at(entry, "cluster", "name"),
+        "cluster": documents.text_or_none_at(entry, "cluster", "name"),
         "leader": leader_in(entry) or None,
     }
 
@@ -131,7 +134,11 @@ def _shared_values_of(entry: dict[str, Any]) -> Row:
 
 
 def _number_at(document: Any, *path: str) -> int | None:
-    return None if documents.value_at(document, *path) is None else long_or_none(documents.integer_at(document, *path))
+    return (
+        None
+        if documents.value_or_none_at(document, *path) is None
+        else long_or_none(documents.integer_at(document, *path))
+    )
 
 
 def long_or_none(number: int) -> int | None:
@@ -141,7 +148,7 @@ def long_or_none(number: int) -> int | None:
 
 def _limit(document: Any, *path: str) -> int | None:
     """Return a number; None when it is 0, -1 or left out: no limit or, of replicas, as many as the stream has."""
-    return None if documents.value_at(document, *path) in (None, 0, -1) else _number_at(document, *path)
+    return None if documents.value_or_none_at(document, *path) in (None, 0, -1) else _number_at(document, *path)
 
 
 def _seconds(document: Any, *path: str) -> float | None:
@@ -150,11 +157,15 @@ def _seconds(document: Any, *path: str) -> float | None:
 
 
 def _flag(document: Any, *path: str) -> bool:
-    return documents.value_at(document, *path) is not None and documents.boolean_at(document, *path)
+    return documents.value_or_none_at(document, *path) is not None and documents.boolean_at(document, *path)
 
 
 def _time(document: Any, *path: str) -> datetime | None:
-    return None if documents.value_at(document, *path) is None else _time_or_none(documents.time_at(document, *path))
+    return (
+        None
+        if documents.value_or_none_at(document, *path) is None
+        else _time_or_none(documents.time_at(document, *path))
+    )
 
 
 def _time_or_none(nanoseconds: int) -> datetime | None:

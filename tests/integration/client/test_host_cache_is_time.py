@@ -67,33 +67,33 @@ def copy(server: NatsServer, stream: str) -> None:
 
 
 def tell_garbage(server: NatsServer, stream: str) -> None:
-    host_cache.set_fact(host_cache.announced_fact(parsed(server, stream).connection), "no JSON")
+    host_cache.note_fact(host_cache.announced_fact(parsed(server, stream).connection), "no JSON")
 
 
 def tell_of_others(server: NatsServer, stream: str) -> None:
-    host_cache.set_fact(host_cache.announced_fact(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 0]]')
+    host_cache.note_fact(host_cache.announced_fact(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 0]]')
 
 
 def tell_of_no_place(server: NatsServer, stream: str) -> None:
-    host_cache.set_fact(host_cache.announced_fact(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 9]]')
+    host_cache.note_fact(host_cache.announced_fact(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 9]]')
 
 
 WRONG: dict[str, Callable[[NatsServer, str], object]] = {
-    "a server that is there is not": lambda server, _: host_cache.set_fact(
+    "a server that is there is not": lambda server, _: host_cache.note_fact(
         host_cache.unreachable_fact("127.0.0.1", server.port)
     ),
     "servers are announced that are none": tell_of_others,
     "what was announced is no list": tell_garbage,
     "what was announced leads nowhere": tell_of_no_place,
-    "a query feeds itself that does not": lambda _, stream: host_cache.set_fact(
+    "a query feeds itself that does not": lambda _, stream: host_cache.note_fact(
         host_cache.feeds_itself_fact(QUERY, stream)
     ),
-    "a stream differs that does not": lambda _, stream: host_cache.set_fact(
-        host_cache.differs_fact(f"stream {stream!r}", "max_msgs_per_subject")
+    "a stream differs that does not": lambda _, stream: host_cache.note_fact(
+        host_cache.difference_warned_fact(f"stream {stream!r}", "max_msgs_per_subject")
     ),
-    "somebody listens": lambda *_: host_cache.set_fact(host_cache.counts_wanted_fact(RUN)),
+    "somebody listens": lambda *_: host_cache.note_fact(host_cache.counts_wanted_fact(RUN)),
     "rows were counted that there are not": lambda *_: (
-        host_cache.set_fact(host_cache.counts_wanted_fact(RUN)),
+        host_cache.note_fact(host_cache.counts_wanted_fact(RUN)),
         host_cache.push_text(host_cache.counts_topic(RUN), '{"rows": 4711}'),
     ),
 }
@@ -112,7 +112,7 @@ def test_where_nothing_is_remembered_no_row_is_missing_and_none_too_many(
     nats_server: Server, unique: str, monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(directory / "none"))
-    host_cache.set_fact(host_cache.counts_wanted_fact(RUN))
+    host_cache.note_fact(host_cache.counts_wanted_fact(RUN))
     copy(nats_server, unique)
     assert metrics_channel.take_and_sum_counts(RUN) == Counts()
 
@@ -121,7 +121,7 @@ def test_a_write_that_is_prepared_only_by_hearsay_is_an_error_and_stores_nothing
     server_factory: ServerFactory, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = server_factory()
-    host_cache.set_fact(host_cache.prepared_fact(f"{astuple(parsed(server, unique))} {PAYLOAD.fieldNames()}"))
+    host_cache.note_fact(host_cache.prepared_fact(f"{astuple(parsed(server, unique))} {PAYLOAD.fieldNames()}"))
     with pytest.raises(NatsError, match="SPARK_NATS"):  # there is no such bucket
         write(server, unique, 0)
     monkeypatch.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 0.0)  # a while later

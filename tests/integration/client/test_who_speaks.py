@@ -17,9 +17,9 @@ from spark_nats.jetstream.consuming.consumers import ask_consumer, create_epheme
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.keyvalue import Bucket, create_bucket_if_missing
-from spark_nats.jetstream.listing import ask_stream_names, list_streams
+from spark_nats.jetstream.listing import ask_all_stream_states, ask_stream_names
 from spark_nats.jetstream.messages import ask_last_message
-from spark_nats.jetstream.reading.stored import ask_known_ids
+from spark_nats.jetstream.reading.stored import ask_which_ids_are_known
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.objects.store import Putting
 from spark_nats.kinds.objects.wire import ObjectInfo
@@ -237,7 +237,7 @@ TYPED: dict[str, tuple[str, Ask]] = {
     "STREAM.CREATE": ("stream_update", lambda js, name: create_stream_if_missing(js, {"name": f"{name}_NEW"})),
     "STREAM.DELETE": ("stream_purge", lambda js, name: js.request(Api.STREAM_DELETE, name)),
     "STREAM.NAMES": ("consumer_names", lambda js, _: ask_stream_names(js)),
-    "STREAM.LIST": ("stream_names", lambda js, _: list_streams(js)),
+    "STREAM.LIST": ("stream_names", lambda js, _: ask_all_stream_states(js)),
     "STREAM.MSG.GET": ("stream_info", lambda js, name: ask_last_message(js, name, ">")),
     "CONSUMER.CREATE": ("consumer_info", lambda js, name: create_ephemeral(js, name, 1)),
     "CONSUMER.INFO": ("consumer_create", lambda js, name: ask_consumer(js, name, "spark")),
@@ -398,4 +398,4 @@ def test_a_message_id_is_known_if_the_stream_says_so(nats_server: Server, nats_p
         nats_py.respond(f"other.{unique}", lambda _: b'{"stream":"OTHER","seq":1,"duplicate":true}'),
         pytest.raises(NatsTimeoutError, match="does not say at the moment which message ids"),
     ):
-        ask_known_ids(connection, unique, "", pa.array([f"other.{unique}"]), pa.array(["a"]))
+        ask_which_ids_are_known(connection, unique, "", pa.array([f"other.{unique}"]), pa.array(["a"]))

@@ -20,7 +20,7 @@ from spark_nats.cli import main
 from spark_nats.client.pool import borrow
 from spark_nats.demo.orders import Orders, Revenue
 from spark_nats.demo.run import Streams, _raising_on_signals, publish
-from spark_nats.demo.spark import describe_differing_orders, differing_results
+from spark_nats.demo.spark import describe_differing_orders, describe_differing_results
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
 from tests.integration.jobs import tracebacks_in
@@ -208,8 +208,8 @@ def test_an_interrupt_that_was_swallowed_prints_no_traceback(monkeypatch: pytest
 
 def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:
     streams = Streams("tls://ann:t0ps3cret@one,two:5")
-    assert streams.options == {"servers": "tls://one:4222,tls://two:5", "user": "ann", "password": "t0ps3cret"}
-    assert Streams("nats://t0ken@one").options == {"servers": "nats://one:4222", "token": "t0ken"}
+    assert streams.spark_options == {"servers": "tls://one:4222,tls://two:5", "user": "ann", "password": "t0ps3cret"}
+    assert Streams("nats://t0ken@one").spark_options == {"servers": "nats://one:4222", "token": "t0ken"}
     assert "t0ps3cret" not in repr(streams)
 
 
@@ -416,7 +416,7 @@ def test_what_is_lost_doubled_changed_or_added_is_found(
     streams = Streams(nats_server.url, unique)
     nats_py.create_stream(unique, [f"{unique.lower()}.>"])
     copy = tmp_path / "orders.parquet"
-    with borrow(streams.connection) as connection:
+    with borrow(streams.client_options) as connection:
         publish(connection, Orders(20, unique.lower()), unique, copy)
     sent = spark.read.parquet(str(copy))
     read = streams.load(spark.read, unique).cache()
@@ -443,11 +443,11 @@ def test_what_is_lost_doubled_changed_or_added_is_found(
 
 def test_a_wrong_or_missing_result_is_found() -> None:
     right = {("eu", "08:00"): Revenue(2, 1, 1250), ("na", "08:00"): Revenue(1, 0, -5)}
-    assert differing_results(right, dict(right)) == []
-    assert differing_results(right, {**right, ("eu", "08:00"): Revenue(2, 1, 1251)}) == [
+    assert describe_differing_results(right, dict(right)) == []
+    assert describe_differing_results(right, {**right, ("eu", "08:00"): Revenue(2, 1, 1251)}) == [
         "1 of 2 results differ; the first is eu at 08:00: 2 orders, 1 express, revenue 12.51 "
         "instead of 2 orders, 1 express, revenue 12.50"
     ]
-    assert differing_results(right, {}) == [
+    assert describe_differing_results(right, {}) == [
         "2 of 2 results differ; the first is eu at 08:00: nothing instead of 2 orders, 1 express, revenue 12.50"
     ]

@@ -24,7 +24,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream import JetStream, StreamInfo
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.listing import ask_stream_names
-from spark_nats.jetstream.messages import ask_last_sequence, ask_sequence_from
+from spark_nats.jetstream.messages import ask_first_sequence_from, ask_last_sequence
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import pull_sizes_of
 from spark_nats.jetstream.times import ask_first_at
@@ -208,9 +208,9 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert ask_last_sequence(js, unique, [f"{unique}.1", f"{unique}.2"]) == 8
     assert ask_last_sequence(js, unique, [f"{unique}.>"]) == 9
     assert ask_last_sequence(js, unique, [f"{unique}.none"]) == 0
-    assert ask_sequence_from(js, unique, 5, [f"{unique}.1"]) == 7
-    assert ask_sequence_from(js, unique, 8, [f"{unique}.1"]) is None
-    assert ask_sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
+    assert ask_first_sequence_from(js, unique, 5, [f"{unique}.1"]) == 7
+    assert ask_first_sequence_from(js, unique, 8, [f"{unique}.1"]) is None
+    assert ask_first_sequence_from(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
     assert ask_stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
     assert ask_first_at(js, ask_stream_info(js, unique), times[0] - timedelta(days=1)).sequence == 1

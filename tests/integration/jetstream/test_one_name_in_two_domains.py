@@ -14,9 +14,9 @@ from spark_nats.client import connect
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream_if_missing
-from spark_nats.jetstream.reading.stored import ask_known_ids
+from spark_nats.jetstream.reading.stored import ask_which_ids_are_known
 from spark_nats.jetstream.views import ask_stream_info
-from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
+from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
@@ -175,7 +175,7 @@ def interrupted(server: NatsServer, count: int, after: int) -> Iterator[pa.Recor
 
 def write_interrupted(two: Two, **options: Any) -> int:
     parsed = write_options(two.leaf.url, **THERE, maxInFlight=10_000, **options)
-    prepare_write_and_mark_start(parsed, streaming=True, columns=["subject", "payload"])
+    prepare_write_and_make_marks(parsed, streaming=True, columns=["subject", "payload"])
     written = write_partition(parsed, WriteTask("query", "0", 0), interrupted(two.hub, 2000, 1000))
     return written.counts.rows
 
@@ -262,13 +262,13 @@ def test_message_ids_are_known_if_the_hub_knows_them(two: Two) -> None:
     two.at_leaf.purge_stream("ORDERS")
     with connect(options_for(two.leaf.url)) as connection:
         subjects = pa.array(["orders.a"] * 3)
-        found = ask_known_ids(connection, "ORDERS", "hub", subjects, pa.array(["hub", "leaf", "none"]))
+        found = ask_which_ids_are_known(connection, "ORDERS", "hub", subjects, pa.array(["hub", "leaf", "none"]))
         assert not found.any()
         two.at_hub.publish_acked([("orders.a", b"1", {"Nats-Msg-Id": "new"})])
         two.at_leaf.delete_stream("ORDERS")
         two.at_leaf.create_stream("ORDERS", HEARS)
         wait_until(lambda: both_answer(two.at_leaf, "orders.a"))
-        assert ask_known_ids(connection, "ORDERS", "hub", subjects[:1], pa.array(["new"])).all()
+        assert ask_which_ids_are_known(connection, "ORDERS", "hub", subjects[:1], pa.array(["new"])).all()
 
 
 def test_a_bucket_of_one_name_hears_only_its_own_domain(two: Two) -> None:

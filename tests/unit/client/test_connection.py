@@ -929,9 +929,9 @@ def test_last_words_are_sent_when_a_connection_is_closed():
 
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.set_publish_at_close(["a", "b"])
+        connection.set_empty_messages_at_close(["a", "b"])
         connection.publish("a", b"x")
-        connection.set_publish_at_close(["b", "c"])
+        connection.set_empty_messages_at_close(["b", "c"])
         connection.close()
         connection.close()
     assert heard == [b"PUB b 0\r\n\r\nPUB c 0\r\n\r\n"]
@@ -946,7 +946,7 @@ def test_last_words_keep_nobody_from_closing_a_connection():
     gone = threading.Event()
     with scripted_server(script) as url:
         connection = connect(options(url))
-        connection.set_publish_at_close(["a"])
+        connection.set_empty_messages_at_close(["a"])
         assert gone.wait(60)
         connection.close()
         assert connection.closed
@@ -962,7 +962,7 @@ def test_last_words_are_not_said_while_a_message_is_sent_in_part():
 
     heard, over = [], threading.Event()
     with scripted_server(script) as url, connect(options(url, request_timeout=0.2)) as connection:
-        connection.set_publish_at_close(["last"])
+        connection.set_empty_messages_at_close(["last"])
         with pytest.raises(NatsTimeoutError, match="took no data for 0.2 s"):
             connection.publish("a", b"x" * (64 << 20))
         over.set()

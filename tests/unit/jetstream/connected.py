@@ -12,5 +12,5 @@ class Connected:
         self.info = ServerInfo(server_id="A", client_id=client_id, cluster=cluster)
         self.waits: list[float] = []
 
-    def receive_for(self, seconds: float) -> None:
+    def wait_while_receiving(self, seconds: float) -> None:
         self.waits.append(seconds)

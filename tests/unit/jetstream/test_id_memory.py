@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_nats.jetstream.id_memory import IdMemory, memory_of
+from spark_nats.jetstream.id_memory import IdMemory, id_memory_of
 from spark_nats.jetstream.streams import StreamInfo, parse_stream
 from spark_nats.protocol.control import ServerInfo
 
@@ -14,13 +14,13 @@ NOTED = IdMemory(created="2026-11-27T10:00:00Z", process="NABC", lifetime=120.0)
 
 
 def test_ids_are_known_while_the_same_process_holds_the_same_stream() -> None:
-    assert NOTED.knows_all(NOTED, 1.0)
+    assert NOTED.knows_all_ids(NOTED, 1.0)
 
 
 def test_a_restored_stream_is_not_relied_on_though_its_server_goes_on() -> None:
     restored = NOTED._replace(created="2026-11-27T10:00:05Z")
-    assert not NOTED.knows_all(restored, 1.0)
-    assert not NOTED.knows_ids_if_present(restored, 1.0)
+    assert not NOTED.knows_all_ids(restored, 1.0)
+    assert not NOTED.knows_ids_of_kept_messages(restored, 1.0)
 
 
 @pytest.mark.parametrize("cluster", ["", "C"])
@@ -30,9 +30,9 @@ def test_a_stream_with_one_replica_may_have_been_moved_away_and_back_in_a_cluste
     answer = {"created": "then", "config": config, "state": state, "cluster": {"leader": "n0"}}
     server = ServerInfo(server_name="n0", server_id="NABC", cluster=cluster)
     js = SimpleNamespace(connection=SimpleNamespace(info=server))
-    memory = memory_of(js, parse_stream(answer, "Q"))  # type: ignore[arg-type]
-    assert memory.knows_ids_if_present(memory, 30.0)
-    assert memory.knows_all(memory, 30.0) == (not cluster)
+    memory = id_memory_of(js, parse_stream(answer, "Q"))  # type: ignore[arg-type]
+    assert memory.knows_ids_of_kept_messages(memory, 30.0)
+    assert memory.knows_all_ids(memory, 30.0) == (not cluster)
 
 
 @pytest.mark.parametrize("deleted", [0, 1])
@@ -45,6 +45,6 @@ def test_a_process_that_starts_may_miss_ids_where_messages_in_between_were_remov
         return parse_stream({"created": "then", "config": config, "state": state, "cluster": cluster}, "S")
 
     js = SimpleNamespace(connection=SimpleNamespace(info=ServerInfo()))
-    before, after = (memory_of(js, info(f"2026-11-27T10:00:0{i}Z")) for i in range(2))  # type: ignore[arg-type]
-    assert before.knows_ids_if_present(before, 1.0)
-    assert before.knows_ids_if_present(after, 1.0) == (not deleted)
+    before, after = (id_memory_of(js, info(f"2026-11-27T10:00:0{i}Z")) for i in range(2))  # type: ignore[arg-type]
+    assert before.knows_ids_of_kept_messages(before, 1.0)
+    assert before.knows_ids_of_kept_messages(after, 1.0) == (not deleted)

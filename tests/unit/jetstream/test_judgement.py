@@ -14,9 +14,9 @@ from spark_nats import clock
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge, judge_by_message
+from spark_nats.jetstream.judgement import SKEW, Judgement, describe_loss, judge, try_judge_by_message
 from spark_nats.jetstream.messages import Answers, FirstSince, MessageAt, Questions, StoredMessage, run_decision
-from spark_nats.jetstream.positions import Fingerprint, Position, end_of
+from spark_nats.jetstream.positions import Fingerprint, Position, end_position_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, ask_and_judge, ask_first_new
 from spark_nats.protocol.api import Api, ErrCode
@@ -148,7 +148,7 @@ def test_what_has_become_of_a_stream(
     ],
 )
 def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int, met: Judgement | None) -> None:
-    assert judge_by_message(Fingerprint(50, 1000), sequence, time) is met
+    assert try_judge_by_message(Fingerprint(50, 1000), sequence, time) is met
 
 
 @pytest.mark.parametrize(
@@ -351,9 +351,9 @@ def _play(events: list[tuple[str, int]], steps: list[int], clocks: Clocks) -> No
 
 
 def test_the_end_of_a_stream_is_a_fingerprint_unless_it_never_had_a_message() -> None:
-    assert end_of(state(1, 7, 5)).fingerprint == (7, 5 * SECOND)
-    assert end_of(state(8, 7, 5)).fingerprint == (7, 5 * SECOND)  # purged
-    assert end_of(state(1, 0)).fingerprint is None
+    assert end_position_of(state(1, 7, 5)).fingerprint == (7, 5 * SECOND)
+    assert end_position_of(state(8, 7, 5)).fingerprint == (7, 5 * SECOND)  # purged
+    assert end_position_of(state(1, 0)).fingerprint is None
 
 
 @given(st.integers(0, 2**63 - 1))

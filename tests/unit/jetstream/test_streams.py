@@ -124,9 +124,9 @@ def test_half_of_the_time_for_which_a_stream_knows_ids_is_left_to_messages_on_th
 ) -> None:
     stream = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), {"duplicate_window": 120 * 10**9})
     held = IdMemory(stream.created, "process", stream.id_lifetime)
-    assert held.knows_all(held, seconds) is certainly
+    assert held.knows_all_ids(held, seconds) is certainly
     for changed in ({"process": "another"}, {"created": "later"}, {"lifetime": 0.0}):
-        assert not held.knows_all(held._replace(**changed), seconds)
-    assert held.knows_ids_if_present(held._replace(process="another"), seconds) is certainly
+        assert not held.knows_all_ids(held._replace(**changed), seconds)
+    assert held.knows_ids_of_kept_messages(held._replace(process="another"), seconds) is certainly
     unknown = held._replace(process="")
-    assert not unknown.knows_all(unknown, seconds)
+    assert not unknown.knows_all_ids(unknown, seconds)

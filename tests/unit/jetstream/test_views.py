@@ -80,13 +80,13 @@ def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_what_may_be_a_clust
         js, guard = JetStream(connection, prefix), StreamView(patience=60.0)
 
         def is_believed(guard: StreamView = guard) -> bool:
-            return succeeds(lambda: guard.require_loss_confirmed(js, "S", "the stream 'S' does not exist"))
+            return succeeds(lambda: guard.check_loss_confirmed(js, "S", "the stream 'S' does not exist"))
 
         if at_once:
             assert is_believed()
             return
         with pytest.raises(JetStreamError, match="may not be up to date"):
-            guard.require_loss_confirmed(js, "S", "the stream 'S' does not exist")
+            guard.check_loss_confirmed(js, "S", "the stream 'S' does not exist")
         wait_until(is_believed)
         guard.note_nothing_lost("S")
         assert not is_believed()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.options.short_forms import ShortEntry, is_short, parse_short_entry, to_text
+from spark_nats.options.short_forms import ShortEntry, encode_short_entry, is_short, parse_short_entry
 from spark_nats.protocol.documents import MAX_INTEGER, format_time
 
 sequences = st.integers(1, MAX_INTEGER)
@@ -30,7 +30,7 @@ def test_a_short_entry_says_what_the_long_one_says(
 ) -> None:
     noted = (None, None) if part == (None, None) else (latest, before)  # a place where no micro-batch begins has none
     entry = ShortEntry(created, following, time, *part, *noted)
-    text = to_text(entry)
+    text = encode_short_entry(entry)
     assert text is not None
     assert is_short(text)
     assert parse_short_entry(text) == entry
@@ -41,12 +41,12 @@ def test_an_entry_is_some_numbers() -> None:
     entry = parse_short_entry(text)
     assert entry.created == "2025-11-26T09:58:56.123456789Z"
     assert format_time(entry.time or 0) == "2025-11-26T09:58:58.623456789Z"
-    assert to_text(entry) == text
+    assert encode_short_entry(entry) == text
 
 
 @pytest.mark.parametrize("created", ["", "yesterday", "2026-11-26T09:58:56.120Z", "2026-11-26T10:58:56+01:00"])
 def test_a_time_that_no_server_writes_has_no_short_form(created: str) -> None:
-    assert to_text(ShortEntry(created, 1, None, None, None)) is None
+    assert encode_short_entry(ShortEntry(created, 1, None, None, None)) is None
 
 
 @pytest.mark.parametrize(

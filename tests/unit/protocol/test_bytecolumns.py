@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.bytecolumns import (
+    bytes_and_offsets_of,
+    decode_utf8_replacing,
+    find_separators,
     gather,
     lengths_of,
     offsets_of,
-    packed,
     parse_ints,
     parse_last_eight_digits,
-    split,
-    to_text,
     true_positions,
 )
 
@@ -144,7 +144,7 @@ class TestColumns:
         self, values: list[str | None], skip: int, arrow_type: pa.DataType
     ) -> None:
         column = pa.array(values, pa.string()).cast(arrow_type).slice(skip)
-        data, offsets = packed(column)
+        data, offsets = bytes_and_offsets_of(column)
         expected = [(value or "").encode() for value in values[skip:]]
         assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
         assert offsets[0] == 0
@@ -156,7 +156,7 @@ class TestColumns:
         values = ["short", "longer than a view holds", None, "", "and this one is longer, too"]
         column = pa.array(values, pa.string())
         column = column.dictionary_encode() if layout == "dictionary" else column.cast(getattr(pa, layout)())
-        data, offsets = packed(column.slice(skip))
+        data, offsets = bytes_and_offsets_of(column.slice(skip))
         expected = [(value or "").encode() for value in values[skip:]]
         assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
         assert lengths_of(column.slice(skip)).tolist() == [len(value) for value in expected]
@@ -174,8 +174,8 @@ class TestColumns:
     @example([".a.", "..b"])  # one length, two layouts
     @example(["", ""])
     def test_separators_are_found_in_the_row_they_stand_in(self, rows: list[str]) -> None:
-        data, offsets = packed(pa.array(rows, pa.string()))
-        fields = split(data == ord("."), offsets)
+        data, offsets = bytes_and_offsets_of(pa.array(rows, pa.string()))
+        fields = find_separators(data == ord("."), offsets)
         assert fields.per_row.tolist() == [row.count(".") for row in rows]
         for i, row in enumerate(rows):
             found = fields.position[fields.first[i] : fields.first[i] + fields.per_row[i]] - offsets[i]
@@ -200,7 +200,7 @@ class TestColumns:
     @example([b"\xf0\x9f\x98", "\ufffd".encode()])
     def test_text_is_decoded_each_value_for_itself(self, values: list[bytes]) -> None:
         """As Python decodes it, and so that equal texts of unequal bytes are known: one of them was replaced."""
-        column = to_text(pa.array([b"\xfe", *values, b"\xfe"], pa.binary()).slice(1, len(values)))
+        column = decode_utf8_replacing(pa.array([b"\xfe", *values, b"\xfe"], pa.binary()).slice(1, len(values)))
         assert column.values.type == pa.string()
         column.values.validate(full=True)
         decoded = column.values.to_pylist()

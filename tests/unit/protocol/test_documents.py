@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from spark_nats.protocol.documents import (
     base64_at,
     integers_at,
-    parse_document,
+    parse_limited_object,
     parse_object,
-    positive_at,
+    positive_or_none_at,
     string_at,
     time_at,
 )
@@ -98,7 +98,7 @@ def test_what_is_no_text_is_refused(value: Any) -> None:
 )
 def test_what_is_no_document_of_a_server_is_refused(document: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        parse_document(document)
+        parse_limited_object(document)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "\ufffd", "b.\ufffd", "ü"]) | st.text(max_size=3), st.integers(0, 9))))
@@ -116,5 +116,5 @@ def test_names_in_which_a_server_has_replaced_bytes_keep_all_their_values(pairs:
 
 @pytest.mark.parametrize("value", [None, True, False, 0, -1, 1.5, "5", [5]])
 def test_what_is_no_positive_integer_is_no_limit(value: Any) -> None:
-    assert positive_at({"limit": value}, "limit") is None
-    assert positive_at({"limit": 5}, "limit") == 5
+    assert positive_or_none_at({"limit": value}, "limit") is None
+    assert positive_or_none_at({"limit": 5}, "limit") == 5

@@ -15,7 +15,7 @@ from spark_nats.protocol.stream_configs import (
     RequestedConfig,
     convert_config,
     describe_differences,
-    find_misspelt_field,
+    find_meant_field,
     parse_duration,
 )
 
@@ -110,7 +110,7 @@ def test_what_no_server_takes_is_said_in_our_words(document: dict[str, Any], sai
 def test_a_field_that_a_server_does_not_know_may_mean_a_field_of_the_same_object(
     config: dict[str, Any], name: str, near: str | None
 ) -> None:
-    assert find_misspelt_field(name, config) == near
+    assert find_meant_field(name, config) == near
 
 
 ANYTHING = st.recursive(

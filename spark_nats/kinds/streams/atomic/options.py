@@ -20,6 +20,6 @@ class Atomic(RowQuery, section="Writing"):
 
     def check_and_make_query(self, given: Collection[str]) -> Query:
         """Check that all rows go to one stream."""
-        if self.atomic and self.has_several_targets:
+        if self.atomic and self.may_have_several_targets:
             raise OptionError(ONE_STREAM_TOGETHER())
         return super().check_and_make_query(given)

@@ -42,7 +42,9 @@ class Together(RowWriter):
         self._parts: list[pa.RecordBatch] = []
         self._rows = self._size = 0
 
-    def rows_to_send(self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None) -> None:
+    def check_and_encode_rows_to_send(
+        self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
+    ) -> None:
         """Keep rows until the last one is there."""
         self._rows += batch.num_rows
         if self._rows > MAX_ROWS:
@@ -58,13 +60,13 @@ class Together(RowWriter):
             return Counts()
         (whole,) = pa.Table.from_batches(self._parts).combine_chunks().to_batches()
         rows = self._checker.check_and_encode(whole, 0, BATCH_HEADER_BYTES, topics=())
-        _check_together(rows, self._stream)
+        _check_storable_together(rows, self._stream)
         timeout, known = self._options.ack_timeout, self._deduplication
         if (fence := known.fence) is not None and fence.is_check_due(self._lease.js.connection):
             self._lease.ask_with_retries(fence.check_latest_and_read_newer)
         publisher = BatchPublisher(self._lease, self._stream, timeout, exact=known.exact, since=known.since)
         stored = known.already_stored
-        if stored is not None and publisher.are_all_stored_or_raise(
+        if stored is not None and publisher.are_stored_or_raise_if_partly(
             rows.ids, ~stored.note_and_find_missing(rows.ids, rows.subjects)
         ):
             return Counts(count)
@@ -82,7 +84,7 @@ def _check_increments_supported(stream: StreamInfo) -> None:
         raise PublishError(conditions.INCREMENTS_LOST_TOGETHER(stream=stream.name, version=stream.server_version))
 
 
-def _check_together(rows: CheckedRows, stream: StreamInfo) -> None:
+def _check_storable_together(rows: CheckedRows, stream: StreamInfo) -> None:
     """Refuse a row that the server cannot store together with those before it.
 
     Its own refusal would not name the row, and it says of what can never be stored that it may be stored later (10164).

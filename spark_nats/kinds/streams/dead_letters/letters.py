@@ -28,7 +28,7 @@ from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import ask_first_since
 from spark_nats.jetstream.publishing.flight import OF_ROWS, Rows
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.reading.stored import read_ids, reason_not_readable
+from spark_nats.jetstream.reading.stored import describe_why_not_readable, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, ask_again_if_doubted, ask_stream_info
 from spark_nats.kinds.streams.dead_letters import conditions
@@ -137,7 +137,7 @@ class DeadLetters(RowWriter):
         super().begin(lease, task, deduplication)
         self._ids = MessageIds(task.query, task.batch, task.partition)
 
-    def read_dead_letters_of_earlier(self, writers: Sequence[RowWriter]) -> None:
+    def read_earlier_dead_letters_for(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the bad rows that an earlier attempt at it has stored.
 
         Raises:
@@ -170,14 +170,14 @@ class DeadLetters(RowWriter):
         own = self._task.own_ids
         return AlreadyStored(read_ids(js, stream, first - 1, "" if own else prefix), prefix, stream, own)
 
-    def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def encode_rows_not_yet_stored(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Take the bad rows of a batch; return the others, without those that an earlier attempt has stored.
 
         Raises:
             InvalidRowError: the rows name another target.
             NatsError: bad rows could not be stored.
         """
-        rows = super().check_and_choose_rows(checker, batch, first_row)
+        rows = super().encode_rows_not_yet_stored(checker, batch, first_row)
         # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
         if self._already_aside is not None:
             left = self._already_aside.note_and_find_missing(rows.ids)
@@ -313,11 +313,11 @@ class DeadLetters(RowWriter):
         """Check that the dead-letter stream knows the ids of all that it has stored since an earlier attempt began."""
         name, options = str(self._options.bad_rows_stream), self._options
         with leased_jetstream(options, f"writing bad rows to {name}", waits=True) as lease:
-            stream, memory = lease.ask_with_retries(notes.request_state_and_memory, name)
-        noted = notes.memory_at(mark)._replace(created=memory.created)
-        if not noted.knows_all(memory, notes.seconds_since_or_negative(mark, stream.time)):
+            stream, memory = lease.ask_with_retries(notes.ask_state_and_id_memory, name)
+        noted = notes.id_memory_at(mark)._replace(created=memory.created)
+        if not noted.knows_all_ids(memory, notes.seconds_since_or_negative(mark, stream.time)):
             self._unread = None
-            notes.raise_or_warn_unknown(options.fail_on_data_loss, self._task, reason_not_readable(stream))
+            notes.raise_or_warn_stored_unknown(options.fail_on_data_loss, self._task, describe_why_not_readable(stream))
 
     def _find_or_generate_ids(self, rows: list[DeadLetter]) -> list[str]:
         """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""
@@ -325,7 +325,7 @@ class DeadLetters(RowWriter):
         lacking = [row for row in rows if row.id is None]
         columns = byte_strings([_json(row.columns).encode() for row in lacking])
         nothing, payloads = texts([""] * len(lacking)), byte_strings([row.payload for row in lacking])
-        given = iter(self._ids.generate_and_count(columns, nothing, payloads).to_pylist() if lacking else ())
+        given = iter(self._ids.generate_distinct_ids(columns, nothing, payloads).to_pylist() if lacking else ())
         return [next(given) if row.id is None else row.id for row in rows]
 
 

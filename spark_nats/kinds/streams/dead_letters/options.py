@@ -43,6 +43,6 @@ class BadRows(RowQuery, section="Writing"):
             raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
         if other is not None and self.is_target(other):
             raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
-        if what != FAIL and len(self.row_writer_options) > 1:
+        if what != FAIL and len(self.chosen_row_writers) > 1:
             raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
         return super().check_and_make_query(given)

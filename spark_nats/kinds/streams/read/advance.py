@@ -16,7 +16,7 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.listing import matches_stream_name
 from spark_nats.jetstream.messages import Answers, Decision, MessageAt, Question, ask_in_decision, decide_together
-from spark_nats.jetstream.positions import Fingerprint, Position, end_of, latest_time_or_none
+from spark_nats.jetstream.positions import Fingerprint, Position, end_position_of, latest_time_if_it_matters
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
@@ -195,7 +195,7 @@ def decide_advance(start: QueryOffset, facts: Facts, limits: Limits, options: Re
     # Spark asks for the next offset when its checkpoint has everything before ``start``.
     intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
     releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
-    searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
+    searched = {name: end_position_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
     return Advance(end, reach, losses, releases, searched, size, waits)
 
 
@@ -237,7 +237,9 @@ def _decide_stream_advance(
             # a restarted query would report a loss, for a second time or although nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
-            end = Position(info.created, first, time or None, latest=latest_time_or_none(info, clock), before=before)
+            end = Position(
+                info.created, first, time or None, latest=latest_time_if_it_matters(info, clock), before=before
+            )
             entry = OffsetEntry(since, first, end)
     return entry, losses
 
@@ -263,7 +265,9 @@ def _entry_past_last_match(
             sequence, time = _last_sequence_and_time(asked, (yield asked))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
-    end = Position(info.created, sequence + 1, time or None, latest=latest_time_or_none(info, clock), before=before)
+    end = Position(
+        info.created, sequence + 1, time or None, latest=latest_time_if_it_matters(info, clock), before=before
+    )
     return OffsetEntry(since, first, end)
 
 
@@ -312,7 +316,7 @@ def decide_end_within_limits(
         name: MessageAt(name, bound.last)
         for name, bound in (limits.target or {}).items()
         if bound.fingerprint and name in end and end[name] != start.get(name)
-        if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
+        if end[name].end.fingerprint == bound.fingerprint != end_position_of(infos[name]).fingerprint
     }
     answers = yield [*set_before.values()]
     for name, question in set_before.items():
@@ -334,14 +338,14 @@ def _shorten_and_find_losses(
     filters, losses = options.filters or (">",), list[Loss]()
     firsts = {name: [MessageAt(name, entry.first, each) for each in filters] for name, entry in whole.items()}
     # Mostly there is no hole, and then the same round trip finds the end.
-    probable = _last_message_questions(_ends_of_shares(whole, most), whole, options) if most else {}
+    probable = _last_message_questions(_ends_within_limit(whole, most), whole, options) if most else {}
     answers = yield [*chain(*firsts.values()), *probable.values()]
     solid = dict[str, OffsetEntry]()
     for name, entry in whole.items():
         there = [message.sequence for message in map(answers.get, firsts[name]) if message]
         solid[name] = entry._replace(first=min([*there, entry.end.next]))
 
-    ends = _ends_of_shares(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
+    ends = _ends_within_limit(solid, most) if most else {name: entry.end.next for name, entry in solid.items()}
     if max_bytes:
         ranges = {name: SizesOf(name, entry.first, ends[name]) for name, entry in solid.items()}
         answers = yield [*ranges.values()]
@@ -370,7 +374,7 @@ def _shorten_and_find_losses(
     return solid, losses
 
 
-def _ends_of_shares(wanted: QueryOffset, limit: int) -> dict[str, int]:
+def _ends_within_limit(wanted: QueryOffset, limit: int) -> dict[str, int]:
     """Return where each stream's part ends if a micro-batch has ``limit``, see :func:`share_limit_by_backlog`."""
     shares = share_limit_by_backlog({name: entry.size for name, entry in wanted.items()}, limit)
     return {name: entry.first + shares[name] for name, entry in wanted.items()}

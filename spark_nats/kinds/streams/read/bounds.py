@@ -14,8 +14,8 @@ from spark_nats.errors import DataLossError, OptionError
 from spark_nats.jetstream.consuming.consumers import ask_consumer
 from spark_nats.jetstream.judgement import Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.listing import subjects_to_read
-from spark_nats.jetstream.messages import ask_message_from, ask_sequence_from, may_be_former_leader
-from spark_nats.jetstream.positions import Position, end_of, latest_time_or_none
+from spark_nats.jetstream.messages import ask_first_message_from, ask_first_sequence_from, may_be_former_leader
+from spark_nats.jetstream.positions import Position, end_position_of, latest_time_if_it_matters
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.times import ask_end_at, ask_first_at
 from spark_nats.jetstream.views import ask_first_new, ask_stream_info
@@ -42,7 +42,7 @@ def prepare_and_ask_start(look: Look) -> dict[str, Position]:
         DataLossError: a stream no longer has a given offset, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
-    infos = look.check_and_create_consumers(look.request_facts(look.memory.selection.names), must_exist=True).infos
+    infos = look.check_streams_and_create_consumers(look.ask_facts(look.memory.selection.names), must_exist=True).infos
     found = _resolve_start_or_raise(look, infos)
     for name, hold in look.memory.holds.items():
         hold.update_durable_as_begun(look.js)
@@ -59,11 +59,11 @@ def prepare_and_ask_ends(look: Look) -> dict[str, Position]:
         StreamNotFoundError: a named stream does not exist, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
-    facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names))
+    facts = look.check_streams_and_create_consumers(look.ask_facts(look.memory.selection.names))
     for name, stream in facts.streams.items():
         if stream is None:
             look.require_gone_and_raise_or_warn(facts, name)
-    return {name: end_of(info) for name, info in facts.infos.items()}
+    return {name: end_position_of(info) for name, info in facts.infos.items()}
 
 
 def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
@@ -75,11 +75,11 @@ def plan_batch_and_report_losses(look: Look) -> list[StreamRange]:
         NatsError: a request failed.
     """
     options, found = look.options, list[StreamRange]()
-    facts = look.check_and_create_consumers(look.request_facts(look.memory.selection.names), must_exist=True)
+    facts = look.check_streams_and_create_consumers(look.ask_facts(look.memory.selection.names), must_exist=True)
     infos = facts.infos
     start = _resolve_start_or_raise(look, infos)
     wanted = _resolve_offsets_and_report_losses(look, infos, options.ending or LATEST, LATEST)
-    end = {name: min(wanted[name], end_of(info), key=lambda p: p.next) for name, info in infos.items()}
+    end = {name: min(wanted[name], end_position_of(info), key=lambda p: p.next) for name, info in infos.items()}
     for name, stop in end.items():
         begin, info = start[name], infos[name]
         first = begin.next
@@ -100,7 +100,7 @@ def _resolve_start_or_raise(look: Look, infos: Mapping[str, StreamInfo]) -> dict
     options = look.options
     found = _resolve_offsets_and_report_losses(look, infos, options.starting, EARLIEST)
     for name, place in found.items() if options.starting_must_exist else ():
-        if ask_sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
+        if ask_first_sequence_from(look.js, name, place.next, options.filters or (">",)) is None:
             what = look.memory.traits.words or f"stream {name!r}"
             raise OptionError(conditions.NOTHING_SINCE_TIME(what=what, time=options.starting))
     return found
@@ -145,7 +145,7 @@ def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOf
     given = Position(place.created or info.created, place.next, place.timestamp, latest=place.latest)
     if given.fingerprint is None and not place.created:
         if otherwise == EARLIEST and place.next > (end := info.last_sequence + 1) and look.options.fail_on_data_loss:
-            look.memory.view.require_loss_before(look.js, given, info, info.name)
+            look.memory.view.check_loss_before_confirmed(look.js, given, info, info.name)
             raise DataLossError(conditions.BEGINS_AFTER_END(stream=info.name, next=place.next, last=end - 1, end=end))
         return _request_position_at(look, info, place.next)
     found = look.ask_and_judge_one(info, given, True, {})
@@ -153,12 +153,12 @@ def _resolve_given_and_report_loss(look: Look, info: StreamInfo, place: StreamOf
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
         raise_or_warn([Loss(gone)], look.options)
-        return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
+        return end_position_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
     if given.fingerprint is None:
         return _request_position_at(look, info, place.next)
     if found is Judgement.INTACT:
         return given._replace(created=info.created)
-    look.memory.view.require_loss_before(look.js, given, info, info.name)
+    look.memory.view.check_loss_before_confirmed(look.js, given, info, info.name)
     first = ask_first_new(look.js, given, info)
     raise_or_warn([loss_of_history(info, given, found, first)], look.options)
     return _request_position_at(look, info, first)
@@ -192,9 +192,9 @@ def _request_position_at(look: Look, info: StreamInfo, sequence: int, earliest: 
     """Return the position before a sequence of a stream, with the time of the message before it if there is one."""
     time = info.last_time if sequence == info.last_sequence + 1 else 0
     if info.first_sequence < sequence <= info.last_sequence:
-        before = ask_message_from(look.js, info.name, sequence - 1, (">",), with_headers=False)
+        before = ask_first_message_from(look.js, info.name, sequence - 1, (">",), with_headers=False)
         time = before.time if before and before.sequence == sequence - 1 else 0
-    return Position(info.created, sequence, time or None, earliest, latest_time_or_none(info))
+    return Position(info.created, sequence, time or None, earliest, latest_time_if_it_matters(info))
 
 
 def raise_or_warn_added_subjects(look: Look, start: QueryOffset, noted: Mapping[str, Sequence[str]]) -> None:
@@ -205,7 +205,7 @@ def raise_or_warn_added_subjects(look: Look, start: QueryOffset, noted: Mapping[
         NatsError: a request failed.
     """
     names = [name for name in look.memory.selection.names if name in noted and name in start]
-    for name, info in look.request_facts(names).infos.items():
+    for name, info in look.ask_facts(names).infos.items():
         raise_or_warn(_ask_losses_of_added_subjects(look, info, start[name].end.next, noted[name]), look.options)
 
 
@@ -222,7 +222,7 @@ def _ask_added_filters_before(look: Look, info: StreamInfo, sequence: int, read:
     if not others or sequence <= info.first_sequence:
         return ()
     is_doubtful = may_be_former_leader(look.js, info)
-    found = ask_sequence_from(look.js, info.name, info.first_sequence, others, is_doubtful)
+    found = ask_first_sequence_from(look.js, info.name, info.first_sequence, others, is_doubtful)
     return others if found is not None and found < sequence else ()
 
 

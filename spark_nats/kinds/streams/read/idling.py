@@ -132,7 +132,7 @@ class Idling:
         if self._watch is not None and not self._watch.streams_needing_consumer(places):
             # Listening begins at once, because a message that is stored and removed before that would be missed.
             with contextlib.suppress(NatsError):  # wait_while_idle will notice it
-                self._start_or_move_watch(idle)
+                self._try_to_listen(idle)
 
     def _sequences_to_watch(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
@@ -142,7 +142,7 @@ class Idling:
             return {}  # a work queue refuses our consumer, and an interest stream keeps messages for it
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
-    def wait_and_tell_if_idle(self, start: QueryOffset) -> bool:
+    def wait_and_tell_if_surely_idle(self, start: QueryOffset) -> bool:
         """Wait a moment; return True if there is certainly nothing new, False if streams have to be looked at.
 
         These are the :attr:`speakers`.
@@ -152,7 +152,7 @@ class Idling:
             self.forget()
             return False
         try:
-            if self._start_or_move_watch(idle) and self._watch is not None:
+            if self._try_to_listen(idle) and self._watch is not None:
                 if not self._watch.wait(0.0 if idle.unread else idle.moment) and not idle.unread:
                     return self._ask_if_names_unchanged(self._watch.js)
                 self._memory.expects_more = True
@@ -178,7 +178,7 @@ class Idling:
         self._memory.selection.list_names_if_due(js)
         return self._memory.selection.names == names
 
-    def _start_or_move_watch(self, idle: _Idle) -> bool:
+    def _try_to_listen(self, idle: _Idle) -> bool:
         """Let a watch listen for new messages, if possible; tell whether one listens.
 
         Raises:
@@ -265,7 +265,7 @@ class Idling:
 def _receive_and_test_connection(connection: Connection) -> bool:
     """Tell whether the connection of a watch is there, and its server stays."""
     try:
-        connection.receive_and_queue_ping()
+        connection.queue_ping_with_deadline()
     except NatsError as error:
         logger.debug("the connection of a watch is lost: %s", error)
         return False

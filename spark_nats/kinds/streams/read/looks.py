@@ -18,7 +18,7 @@ from typing import Any
 from spark_nats import clock
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets, default_durable_name
+from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct_gets_possible, default_durable_name
 from spark_nats.jetstream.consuming.placing import peers_in_connected_cluster
 from spark_nats.jetstream.creating import create_stream_if_missing
 from spark_nats.jetstream.judgement import Judgement
@@ -33,7 +33,7 @@ from spark_nats.jetstream.views import (
     Trust,
     ask_all_again_if_doubted,
     ask_first_new,
-    ask_if_another,
+    ask_if_recreated,
 )
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Facts, GapOf, IsAnother, RestAfter, SizesOf, StreamFacts
@@ -110,7 +110,7 @@ class Look:
         config = options.requested_config
         self._made = {config["name"]: create_stream_if_missing(js, config)} if config else {}
 
-    def request_facts(
+    def ask_facts(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
     ) -> Facts:
         """Ask the first questions, mostly in one round trip; their answers are neither judged nor acted upon.
@@ -184,7 +184,9 @@ class Look:
         as_before = known is state and {**entry, "ts": None} == {**before, "ts": None}
         return as_before or state.is_same_as_listed(parse_stream(entry, state.name))
 
-    def check_and_create_consumers(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
+    def check_streams_and_create_consumers(
+        self, facts: Facts, must_exist: bool = False, may_wait: bool = False
+    ) -> Facts:
         """Check that the query may read the streams, make sure that its consumers exist, and log warnings.
 
         Args:
@@ -226,7 +228,7 @@ class Look:
         if name in memory.holds:
             memory.holds[name].create_or_take_over(self.js, info)
         elif info.retention != LIMITS:
-            self._require_peek_of_queue(info, facts.infos)
+            self._check_queue_is_peeked(info, facts.infos)
         if memory.traits.on_look:
             memory.traits.on_look(self.js, info)
         warn_of_times_ahead(info)
@@ -249,7 +251,7 @@ class Look:
         streams, begins, view = dict(facts.streams), facts.begins, self.memory.view
         for name, info in facts.infos.items():
             judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
-            if place is not None and view.judge_history(self.js, place, info) is Judgement.INTACT:
+            if place is not None and view.ask_and_judge_history(self.js, place, info) is Judgement.INTACT:
                 searched = place.next  # the stream still has the history that was searched
             if name in begins:
                 judgement = self.ask_and_judge_one(info, begins[name], compares, facts.early)
@@ -269,7 +271,7 @@ class Look:
             NatsError: a request failed.
         """
         view = self.memory.view
-        found = view.judge_history(
+        found = view.ask_and_judge_history(
             self.js, begin, info, answers, compares or self._has_unreleased_before(info.name, begin)
         )
         if found is Judgement.INTACT:
@@ -280,7 +282,7 @@ class Look:
     def _has_unreleased_before(self, name: str, begin: Position) -> bool:
         """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
-        return hold is not None and not hold.needs_no_release(begin.next)
+        return hold is not None and not hold.may_skip_release(begin.next)
 
     def ask_and_resume_durables(self, facts: Facts, questions: Questions) -> dict[Question[Any], Any]:
         """Return the answers to questions; those that are one request each share a round trip.
@@ -295,21 +297,21 @@ class Look:
                 case RestAfter(name):
                     found[each] = ask_first_new(self.js, begins[name], infos[name])
                 case IsAnother(name, position):
-                    found[each] = ask_if_another(self.js, position, infos[name])
+                    found[each] = ask_if_recreated(self.js, position, infos[name])
                 case GapOf(name):
                     found[each] = self.memory.holds[name].resume_or_explain_loss(self.js, begins[name].next)
                 case SizesOf(name, first, end):
                     found[each] = measure_sizes(self.js, infos[name], first, end, self.options.filters)
         return found
 
-    def contradicts_or_raise(self, facts: Facts, name: str) -> bool:
+    def confirm_any_loss_or_raise(self, facts: Facts, name: str) -> bool:
         """Tell whether a stream contradicts what the query has read; while the contradiction is new, raise an error.
 
         Raises:
             JetStreamError: the contradiction has not lasted long enough.
         """
         if doubted := name in facts.doubtful_streams:
-            self.memory.view.require_loss_before(self.js, facts.begins[name], facts.infos.get(name), name)
+            self.memory.view.check_loss_before_confirmed(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
     def require_gone_and_raise_or_warn(self, facts: Facts, name: str) -> None:
@@ -319,16 +321,16 @@ class Look:
             DataLossError: ``failOnDataLoss`` is set.
             JetStreamError: the absence has not lasted long enough.
         """
-        self.contradicts_or_raise(facts, name)
+        self.confirm_any_loss_or_raise(facts, name)
         view = self.memory.view
         raise_or_warn(loss_of_stream(name, facts.begins.get(name), name in view.logged, self.options), self.options)
         view.note_logged(name)
 
-    def _require_peek_of_queue(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
+    def _check_queue_is_peeked(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
         """Check that a stream which removes acknowledged messages may be read without acknowledging them."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:
-                check_direct_gets(info)
+                check_direct_gets_possible(info)
             return
         is_streaming = self.options.ending is None
         if self.options.pattern is not None:  # one error names all streams that match and cannot be read

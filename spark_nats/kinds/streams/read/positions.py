@@ -32,9 +32,17 @@ from typing import Any, NamedTuple
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER, OFFSET_OF_LATER_VERSION
-from spark_nats.options.short_forms import ShortEntry, parse_short_entry, to_text
+from spark_nats.options.short_forms import ShortEntry, encode_short_entry, parse_short_entry
 from spark_nats.options.values import FIELDS_OF_OFFSETS
-from spark_nats.protocol.documents import format_time, printable, sequence_at, string_at, strings_at, time_at, value_at
+from spark_nats.protocol.documents import (
+    format_time,
+    printable,
+    sequence_at,
+    string_at,
+    strings_at,
+    time_at,
+    value_or_none_at,
+)
 from spark_nats.protocol.subjects import name_violation
 
 VERSION = "version"
@@ -74,7 +82,7 @@ class OffsetEntry(NamedTuple):
         end, before = self.end, self._time_before
         if short and not end.earliest:
             numbers = ShortEntry(end.created, end.next, end.time, self.since, self.first, end.latest, before)
-            if (text := to_text(numbers)) is not None:
+            if (text := encode_short_entry(numbers)) is not None:
                 return text
         entry: dict[str, Any] = {"created": end.created, "next": end.next}
         if end.time is not None:
@@ -153,7 +161,7 @@ def to_json(
     is_short = len(offset) >= SHORT_FROM
     for name in sorted(offset):
         is_same = offset[name] == begin.get(name)
-        noted = value_at(start, name, SUBJECTS) if is_same else note
+        noted = value_or_none_at(start, name, SUBJECTS) if is_same else note
         found[name] = offset[name].to_json(short=is_short and not noted)
         if noted:
             found[name][SUBJECTS] = noted

@@ -84,7 +84,7 @@ class StreamingQuery:
 
         ``is_limited`` tells whether the options' limits count.
         """
-        if self.idling.wait_and_tell_if_idle(start):
+        if self.idling.wait_and_tell_if_surely_idle(start):
             return start
         self._established = True
         limits, options = Limits(self._target), self._options
@@ -159,12 +159,12 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers
     if speakers is not None and memory.states.keys() == set(names):
         silent = {name: state for name, state in memory.states.items() if name not in speakers}
         names = tuple(name for name in names if name in speakers)
-    asked = look.request_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
-    facts = look.ask_and_judge_all(look.check_and_create_consumers(asked, may_wait=True))
+    asked = look.ask_facts(names, {name: entry.end for name, entry in start.items()}, ahead=True)
+    facts = look.ask_and_judge_all(look.check_streams_and_create_consumers(asked, may_wait=True))
     if pattern is None:
-        _warn_of_left_streams(look, facts)
+        _warn_of_abandoned_streams(look, facts)
     for name in facts.doubtful_streams:
-        look.contradicts_or_raise(facts, name)
+        look.confirm_any_loss_or_raise(facts, name)
     found = run_decision(
         decide_advance(start, facts, limits, look.options), partial(look.ask_and_resume_durables, facts)
     )
@@ -187,7 +187,7 @@ def advance_and_release(look: Look, start: QueryOffset, limits: Limits, speakers
     return found
 
 
-def _warn_of_left_streams(look: Look, facts: Facts) -> None:
+def _warn_of_abandoned_streams(look: Look, facts: Facts) -> None:
     """Warn once of streams that the query has read and no longer reads. Their positions stay in the offset.
 
     If it reads no stream of the offset, the offset may belong to another source: Spark tells sources apart by order.
@@ -209,8 +209,8 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
 
     Report what may be lost because one was missing; with ``failOnDataLoss``, that raises :class:`DataLossError`.
     """
-    asked = look.request_facts(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
-    facts = look.ask_and_judge_all(look.check_and_create_consumers(asked))
+    asked = look.ask_facts(tuple(look.memory.holds), {name: entry.end for name, entry in start.items()})
+    facts = look.ask_and_judge_all(look.check_streams_and_create_consumers(asked))
     for name, stream in facts.streams.items():
         begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
@@ -225,16 +225,16 @@ def create_or_resume_durables(look: Look, start: QueryOffset) -> None:
 def unreleased_positions(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     """Return, by stream, the positions before which something is still to be released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
-    return {name: stop for name, stop in ends.items() if not memory.holds[name].needs_no_release(stop.next)}
+    return {name: stop for name, stop in ends.items() if not memory.holds[name].may_skip_release(stop.next)}
 
 
 def release_messages_before(look: Look, end: QueryOffset) -> None:
     """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased_positions(look.memory, end)
-    facts = look.ask_and_judge_all(look.check_and_create_consumers(look.request_facts(tuple(due), due)))
+    facts = look.ask_and_judge_all(look.check_streams_and_create_consumers(look.ask_facts(tuple(due), due)))
     for name, stream in facts.streams.items():
         # Else the next look reports the loss.
-        if stream and stream.judgement is not Judgement.RECREATED and not look.contradicts_or_raise(facts, name):
+        if stream and stream.judgement is not Judgement.RECREATED and not look.confirm_any_loss_or_raise(facts, name):
             look.memory.holds[name].release_messages_before(look.js, stream.info, due[name].next)
 
 
@@ -249,12 +249,12 @@ def ask_and_report_rewritten(look: Look, start: QueryOffset, end: QueryOffset) -
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
     facts = look.ask_and_judge_all(
-        look.check_and_create_consumers(look.request_facts(tuple(ends), ends, compares=True)), compares=True
+        look.check_streams_and_create_consumers(look.ask_facts(tuple(ends), ends, compares=True)), compares=True
     )
     for name, stream in facts.streams.items():
         if stream is None:
             look.require_gone_and_raise_or_warn(facts, name)
-        elif look.contradicts_or_raise(facts, name):  # not for a recreated stream: the tasks report that
+        elif look.confirm_any_loss_or_raise(facts, name):  # not for a recreated stream: the tasks report that
             first = ask_first_new(look.js, ends[name], stream.info)
             raise_or_warn(
                 [loss_of_history(stream.info, ends[name], stream.judgement, first, replayed=True)], look.options

@@ -78,7 +78,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         the same retries, for at most ``retryTimeout`` without progress.
         """
         if isinstance(partition, StreamRange):
-            return self._read(partition, None)
+            return self._read_range(partition, None)
         return _join_small_batches(self._read_in_turn(partition))
 
     def _read_in_turn(self, partition: SeveralRanges) -> Iterator[pa.RecordBatch]:
@@ -86,7 +86,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
         for i, each in enumerate(partition.ranges):
             if left is None and i % MAX_TOGETHER == 0:
                 ahead = self._request_small_together(partition.ranges[i : i + MAX_TOGETHER])
-            for batch in self._read(each, left, ahead.get(each)):
+            for batch in self._read_range(each, left, ahead.get(each)):
                 left = None if left is None else left - batch.num_rows
                 yield batch
             if left == 0:
@@ -102,7 +102,7 @@ class _RangesReader(TaskReader[ReadOptions, StreamRange | SeveralRanges]):
                 return dict(zip(small, found, strict=False))
         return {}
 
-    def _read(
+    def _read_range(
         self, partition: StreamRange, limit: int | None, ahead: DirectGets | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read a range, or its first ``limit`` messages; ``ahead`` may have requested it."""

@@ -6,7 +6,7 @@ import logging
 
 from pyspark import TaskContext
 
-from spark_nats.client.host_cache import feeds_itself_fact, run_at_most_every
+from spark_nats.client.host_cache import feeds_itself_fact, run_unless_succeeded_lately
 from spark_nats.conditions import Once
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
@@ -37,7 +37,7 @@ def warn_of_own_rows(delivered: Delivered, stream: str) -> None:
     ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(id_prefix_of(query))]
     if ids:
         said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).with_code
-        run_at_most_every(feeds_itself_fact(query, stream), lambda _: logger.warning(said))
+        run_unless_succeeded_lately(feeds_itself_fact(query, stream), lambda _: logger.warning(said))
 
 
 def warn_of_times_ahead(info: StreamInfo) -> None:

@@ -1,6 +1,6 @@
 """Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number.
 
-Each task also checks again that its target is :func:`create_or_check_target`.
+Each task also checks again that its target is :func:`prepare_target_and_ask_entry`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from spark_nats.kinds.kind import import_by_name
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.notes import check_can_read_back, end_mark, parse_note, reporting_unusable_bucket
+from spark_nats.kinds.streams.write.notes import (
+    check_can_read_back,
+    parse_note,
+    reporting_unusable_bucket,
+    start_mark_at_end,
+)
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
 from spark_nats.kinds.streams.write.tasks import StartMark
 from spark_nats.protocol.control import is_older
@@ -48,7 +53,7 @@ _ACTED_ON = ("ttl", "expected_last_subject_sequence", "expected_revision", "oper
 _PROBE = "probe"  # key that the driver writes to see whether the bucket accepts writes
 
 
-def create_or_check_target(
+def prepare_target_and_ask_entry(
     js: JetStream, options: WriteOptions, key: str | None = None
 ) -> tuple[StreamInfo, Entry | NatsError | None]:
     """Return the state of the target stream, after checking that it accepts and acknowledges rows.
@@ -84,7 +89,7 @@ def create_or_check_target(
 
 def check_no_mirror(stream: StreamInfo) -> None:
     """Raise :class:`PublishError` if a stream is a mirror: it has no subjects, and stores only what its origin has."""
-    if origin := stream.origin:
+    if origin := stream.mirror_origin:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_stream(stream.name), origin=origin))
 
 
@@ -104,7 +109,7 @@ def ask_target_streams(js: JetStream, options: WriteOptions) -> tuple[str, ...]:
     return tuple(each.name for each in found if each.subjects)
 
 
-def prepare_write_and_mark_start(
+def prepare_write_and_make_marks(
     options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = PLAIN
 ) -> tuple[StartMark, ...]:
     """Do once, on the driver, what would fail in every task: log in, check streams, state bucket and reading back.
@@ -124,7 +129,7 @@ def prepare_write_and_mark_start(
         streams: list[StreamInfo] = []
         for name in ask_target_streams(js, options):
             with sink.naming(js) if sink.naming else suggesting_names(js, [name], to_read=False):
-                stream, _ = create_or_check_target(js, options.for_stream(name))
+                stream, _ = prepare_target_and_ask_entry(js, options.for_stream(name))
             if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
                 _check_new_enough(stream, "ttl", 2, 11)
                 raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=name))
@@ -135,9 +140,9 @@ def prepare_write_and_mark_start(
             writer.check_target_stream(stream)
             _warn_of_republished(js, stream, [*_describe_acting_headers(options, columns), *writer.acted_on])
             streams.append(stream)
-        if options.has_several_targets:
+        if options.may_have_several_targets:
             check_targets_disjoint(streams)
-        return _check_replay_and_mark_start(js, options, streams, streaming)
+        return _prepare_exact_and_make_marks(js, options, streams, streaming)
 
 
 def _check_new_enough(stream: StreamInfo, column: str, *wanted: int) -> None:
@@ -182,7 +187,9 @@ def _warn_of_republished(js: JetStream, stream: StreamInfo, acted_on: Sequence[s
             logger.warning(said.with_code)
 
 
-def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:
+def check_not_fewer_partitions(
+    connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int
+) -> None:
     """Check that a micro-batch that was begun before is not split into fewer partitions now.
 
     Raises:
@@ -191,7 +198,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
     """
     bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)
     with reporting_unusable_bucket(options):
-        for key in bucket.keys(f"{query}.>"):
+        for key in bucket.ask_keys_with_deleted(f"{query}.>"):
             partition = key.removeprefix(f"{query}.").partition(".")[0]
             if partition.isdigit() and int(partition) >= partitions:
                 state = parse_note(bucket.get(key), key)
@@ -218,7 +225,7 @@ def check_targets_disjoint(streams: Sequence[StreamInfo]) -> None:
         raise PublishError(conditions.TARGETS_SHARE_SUBJECT(one=one, other=other, subject=both[0], wider=both[1]))
 
 
-def _check_replay_and_mark_start(
+def _prepare_exact_and_make_marks(
     js: JetStream, options: WriteOptions, streams: Sequence[StreamInfo], streaming: bool
 ) -> tuple[StartMark, ...]:
     """Check, if ``deduplicate`` is exact, that tasks can note where they begin and read back what they have stored.
@@ -238,12 +245,12 @@ def _check_replay_and_mark_start(
             purpose = "where micro-batches that Spark writes to streams begin"
             replicas = max(stream.replicas for stream in streams)
             state = create_bucket_if_missing(js, options.state_bucket, replicas=replicas, description=purpose)
-            if state.origin:
-                raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
+            if origin := state.mirror_origin:
+                raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=origin))
             _put_probe_with_retries(js, Bucket(js, options.state_bucket))
     for stream in streams:
         check_can_read_back(js, stream)
-    return () if streaming else tuple(end_mark(js, stream) for stream in streams)
+    return () if streaming else tuple(start_mark_at_end(js, stream) for stream in streams)
 
 
 def _put_probe_with_retries(js: JetStream, bucket: Bucket) -> None:
@@ -256,4 +263,4 @@ def _put_probe_with_retries(js: JetStream, bucket: Bucket) -> None:
         except JetStreamUnavailableError:
             if not js.may_be_clustered or clock.monotonic() > deadline:
                 raise
-        js.connection.receive_for(_ONCE_MORE)
+        js.connection.wait_while_receiving(_ONCE_MORE)

@@ -101,7 +101,7 @@ class CheckedRows(NamedTuple):
 
 def index_of_last_equal_before(column: pa.Array) -> bytecolumns.Positions:
     """Return for each value the index of the last equal value before it, -1 where there is none."""
-    code = bytecolumns.values_of(column.dictionary_encode().indices)
+    code = bytecolumns.integers_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
     same = code[order[1:]] == code[order[:-1]]
     before: bytecolumns.Positions = np.full(len(code), -1)
@@ -178,7 +178,9 @@ class RowChecker:
             rows = self.encode(batch)
             size = rows.sizes + added
             if (large := size > self.max_size).any():
-                self._raise_if("payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size)
+                self._raise_if_violated(
+                    "payload", Violation(large, lambda row: self.describe_too_large(rows, row, added)), size
+                )
         except BrokenRuleError as broken:
             row = broken.violation.row
             raise self._invalid_row_error(first_row, row, broken.column, broken.rule(row), topics) from None
@@ -215,7 +217,7 @@ class RowChecker:
         """
         columns = self.written_columns(batch)
         if self._columns.convert is not None:
-            columns = self._columns.convert(columns, batch.num_rows, self._raise_if)
+            columns = self._columns.convert(columns, batch.num_rows, self._raise_if_violated)
         payloads = self._checked_payloads(columns, batch.num_rows)
         subjects = self._checked_subjects(columns, batch.num_rows)
         replies = self._checked_replies(columns.get("reply"))
@@ -251,19 +253,19 @@ class RowChecker:
             return bytecolumns.repeat_text("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = bytecolumns.flags_of(payloads.is_null())
-        self._raise_if("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
+        self._raise_if_violated("payload", violation_or_none(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = bytecolumns.lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._raise_if("payload", violation_or_none(length > 0, rule), length)
+            self._raise_if_violated("payload", violation_or_none(length > 0, rule), length)
         return payloads
 
     def _checked_subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
             return bytecolumns.repeat_text(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._raise_if("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
-        self._raise_if("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
+        self._raise_if_violated("subject", violation_or_none(bytecolumns.flags_of(subjects.is_null()), "is null"))
+        self._raise_if_violated("subject", find_subject_violation(subjects), bytecolumns.lengths_of(subjects), subjects)
         return subjects
 
     def _checked_replies(self, replies: pa.Array | None) -> pa.Array | None:
@@ -274,9 +276,9 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._raise_if("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
+            self._raise_if_violated("reply", violation_or_none(bytecolumns.flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._raise_if("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
+        self._raise_if_violated("reply", find_subject_violation(replies), bytecolumns.lengths_of(replies), replies)
         return replies
 
     def _check_line_lengths(self, subjects: pa.Array, replies: pa.Array | None) -> None:
@@ -288,7 +290,7 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._raise_if("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
+        self._raise_if_violated("subject", violation_or_none(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _encode_headers_and_ids(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
@@ -298,21 +300,21 @@ class RowChecker:
         lines = header_rules.flatten_headers(columns.get("headers", header_rules.empty_headers_column(0)))._replace(
             rows=rows
         )
-        self._raise_if("headers", header_rules.find_header_violation(lines))
+        self._raise_if_violated("headers", header_rules.find_header_violation(lines))
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
-        self._raise_if("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
+        self._raise_if_violated("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
         if self._owned:
             lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         elif self._options.stream is not None:
             rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
-            self._raise_if("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
+            self._raise_if_violated("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
         if self._options.control_headers and self._unknown:
             has_unknown = np.zeros(rows, np.bool_)
             has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
             rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
-            self._raise_if("headers", violation_or_none(has_unknown, rule))
+            self._raise_if_violated("headers", violation_or_none(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
@@ -326,10 +328,12 @@ class RowChecker:
             if column not in columns and not self._options.control_headers:
                 continue
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
-            self._raise_if(column, violation)
+            self._raise_if_violated(column, violation)
             lines, has_it = _drop_overridden_header(values, name, lines)
             if name == header_rules.INCREMENT and column in columns:
-                self._raise_if(column, violation_or_none(~has_it, "is null, and a counter takes only increments"))
+                self._raise_if_violated(
+                    column, violation_or_none(~has_it, "is null, and a counter takes only increments")
+                )
             if name == header_rules.EXPECTED_REVISION and has_it.any():
                 either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
                 conditional = bytecolumns.booleans(either)
@@ -341,10 +345,10 @@ class RowChecker:
         if (generator := self._ids) is None or (not self._options.gives_ids and conditional is None):
             pass
         elif not has_id.any():
-            ids = generator.generate_and_count(subjects, text, payloads)
+            ids = generator.generate_distinct_ids(subjects, text, payloads)
         else:
             lacks_id = bytecolumns.booleans(~has_id)
-            generated = generator.generate_and_count(
+            generated = generator.generate_distinct_ids(
                 *(column.filter(lacks_id) for column in (subjects, text, payloads))
             )
             ids = pc.replace_with_mask(ids, lacks_id, generated)
@@ -352,7 +356,7 @@ class RowChecker:
             extra.append((header_rules.MSG_ID, ids))
         if not (extra or controls or len(lines.row)):
             return None, ids, None
-        return header_rules.wrap_lines(text, extra), ids, conditional
+        return header_rules.wrap_lines_into_blocks(text, extra), ids, conditional
 
     def _without_control_headers(self, lines: header_rules.HeaderLines) -> header_rules.HeaderLines:
         """Leave out control headers: copied from rows that were read, they would purge, expire or refuse rows."""
@@ -368,7 +372,7 @@ class RowChecker:
                 logger.warning(conditions.CONTROL_HEADERS_LEFT_OUT(headers=shown).with_code)
         return lines.where(~is_control)
 
-    def _raise_if(
+    def _raise_if_violated(
         self,
         column: str,
         violation: Violation | None,

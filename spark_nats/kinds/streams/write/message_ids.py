@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.options.short_forms import id_prefix_of
-from spark_nats.protocol.bytecolumns import Positions, booleans, byte_strings, integers, lengths_of, packed, texts
+from spark_nats.protocol.bytecolumns import (
+    Positions,
+    booleans,
+    byte_strings,
+    bytes_and_offsets_of,
+    integers,
+    lengths_of,
+    texts,
+)
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -85,7 +93,7 @@ class MessageIds:
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 
-    def generate_and_count(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
+    def generate_distinct_ids(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
         """Return an id for each row; equal rows are counted over all calls.
 
         Args:
@@ -128,7 +136,7 @@ class MessageIds:
     def _hash_short(self, columns: Sequence[pa.Array], lengths: Positions) -> Hashes:
         rows = lengths.shape[1]
         padding = _zeros(-lengths.sum(axis=0) % _BLOCK)
-        data, offsets = packed(pc.binary_join_element_wise(*columns, padding, _NO_BYTES))
+        data, offsets = bytes_and_offsets_of(pc.binary_join_element_wise(*columns, padding, _NO_BYTES))
         blocks = data.view("<u4").reshape(-1, _UNITS)
         first, count = offsets[:-1] // _BLOCK, np.diff(offsets) // _BLOCK
         # Longest rows first, so that the rows with one more block are always the first ones.
@@ -148,7 +156,7 @@ class MessageIds:
         heads = lengths.T[rows].astype("<u8").tobytes()
         parts = []
         for column in columns:
-            data, offsets = packed(column)
+            data, offsets = bytes_and_offsets_of(column)
             parts.append((data.data, offsets[rows].tolist(), offsets[rows + 1].tolist()))
         digests = []
         for i in range(len(rows)):

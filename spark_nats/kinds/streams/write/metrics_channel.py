@@ -19,15 +19,15 @@ from spark_nats.kinds.streams.write.tasks import Counts, Written, sum_counts
 
 def note_counts_wanted(run: str) -> None:
     """Keep the counts of a run from now on, for :data:`~.host_cache.FACT_TTL` seconds unless called again."""
-    host_cache.set_fact(host_cache.counts_wanted_fact(run))
+    host_cache.note_fact(host_cache.counts_wanted_fact(run))
 
 
-def stop_requesting_counts(run: str) -> None:
+def clear_counts_wanted(run: str) -> None:
     """Stop keeping the counts of a run."""
-    host_cache.clear_fact(host_cache.counts_wanted_fact(run))
+    host_cache.forget_fact(host_cache.counts_wanted_fact(run))
 
 
-def push_counts_if_requested(messages: Sequence[WriterCommitMessage | None]) -> None:
+def push_counts_if_wanted(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Publish the sum of what tasks have done, from their commit messages, if a process has subscribed to their run."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
         if host_cache.seconds_since(host_cache.counts_wanted_fact(run)) < host_cache.FACT_TTL:

@@ -21,10 +21,10 @@ from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import check_read_permission
-from spark_nats.jetstream.id_memory import IdMemory, memory_of
+from spark_nats.jetstream.id_memory import IdMemory, id_memory_of
 from spark_nats.jetstream.keyvalue import Bucket, Entry
-from spark_nats.jetstream.messages import ask_message_from
-from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.messages import ask_first_message_from
+from spark_nats.jetstream.positions import Position, end_position_of
 from spark_nats.jetstream.reading.stored import StoredIds, read_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, ask_again_if_doubted, ask_stream_info
@@ -33,8 +33,8 @@ from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.options.data_loss import raise_or_log_loss
 from spark_nats.protocol.api import ErrCode
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, values_of
-from spark_nats.protocol.documents import format_time, integer_at, parse_document, string_at, time_at
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, integers, integers_of
+from spark_nats.protocol.documents import format_time, integer_at, parse_limited_object, string_at, time_at
 
 _CLOCKS_DIFFER = 1_000_000_000  # nanoseconds by which the clocks of two machines may differ without a step
 _ONCE_MORE = 0.25  # seconds until a key is read again after its revision was not the last one
@@ -57,7 +57,7 @@ class Note(NamedTuple):
     planned_at: int = 0
 
 
-def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
+def ask_entry_and_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
     """Return the entry of a key in the state bucket, and the note that the entry holds; None when it is empty.
 
     Raises:
@@ -95,17 +95,19 @@ def write_note_or_pause(
             # A stale leader has returned an old revision, or another attempt has just written the note.
             if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
                 raise
-            js.connection.receive_for(_ONCE_MORE)
+            js.connection.wait_while_receiving(_ONCE_MORE)
     return 0
 
 
-def end_mark(js: JetStream, stream: StreamInfo) -> StartMark:
+def start_mark_at_end(js: JetStream, stream: StreamInfo) -> StartMark:
     """Return a stream's end, from the state that was just reported, for a task or a batch write that begins now."""
-    memory = memory_of(js, stream)
-    return StartMark(stream.name, end_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime)
+    memory = id_memory_of(js, stream)
+    return StartMark(
+        stream.name, end_position_of(stream), stream.time, clock.time_ns(), memory.process, memory.lifetime
+    )
 
 
-def memory_at(mark: StartMark) -> IdMemory:
+def id_memory_at(mark: StartMark) -> IdMemory:
     """Return what held the stream's message ids when a task began."""
     return IdMemory(mark.end.created, mark.process, mark.id_lifetime)
 
@@ -138,7 +140,7 @@ def parse_note(entry: Entry, key: str) -> Note | None:
     if not entry.value:
         return None
     try:
-        note = parse_document(entry.value)
+        note = parse_limited_object(entry.value)
         times = {name: time_at(note, name) for name in ("time", "timestamp", "latest") if name in note}
         numbers = {name: integer_at(note, name) for name in ("passed", "planned") if name in note}
         stored, latest = times.get("timestamp") or None, times.get("latest")
@@ -165,18 +167,18 @@ def reporting_unusable_bucket(options: WriteOptions) -> Iterator[None]:
 
 def still_knows_ids_since(mark: StartMark, stream: StreamInfo, memory_now: IdMemory) -> bool:
     """Tell whether a stream certainly knows the ids of all that it has stored since a mark, without being read."""
-    noted = memory_at(mark)
-    is_known = noted.knows_ids_if_present if stream.has_all_after(mark.end.last) else noted.knows_all
+    noted = id_memory_at(mark)
+    is_known = noted.knows_ids_of_kept_messages if stream.has_all_after(mark.end.last) else noted.knows_all_ids
     return is_known(memory_now, seconds_since_or_negative(mark, stream.time))
 
 
-def request_state_and_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
+def ask_state_and_id_memory(js: JetStream, stream: str) -> tuple[StreamInfo, IdMemory]:
     """Return a stream's state, asked twice where a former leader may answer, and what holds its message ids."""
     info = ask_again_if_doubted(js, ask_stream_info(js, stream), Trust.TWICE)
-    return info, memory_of(js, info)
+    return info, id_memory_of(js, info)
 
 
-def raise_or_warn_unknown(fail: bool, task: WriteTask, why: str) -> None:
+def raise_or_warn_stored_unknown(fail: bool, task: WriteTask, why: str) -> None:
     """Fail or warn because it is unknown what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     raise_or_log_loss(what, fail, "all of its rows that are not found, so that some may be stored twice")
@@ -239,7 +241,7 @@ class AlreadyStored:
         """
         place = pc.index_in(ids.cast(pa.binary()), self._ids)
         stored = flags_of(place.is_valid())
-        places = values_of(place.filter(booleans(stored)))
+        places = integers_of(place.filter(booleans(stored)))
         self._met[places] = True
         if self._last_values is not None and subjects is not None:
             stored = self._last_values.note_and_find_unneeded(subjects, stored, places)
@@ -286,10 +288,10 @@ class _LastValues:
 
     def __init__(self, ids: pa.Array, found: StoredIds) -> None:
         # Where each id was found last: a row may have been stored again, to be the last of its subject.
-        self._places = len(found.ids) - 1 - values_of(pc.index_in(ids, found.ids[::-1]).cast(pa.int64()))
+        self._places = len(found.ids) - 1 - integers_of(pc.index_in(ids, found.ids[::-1]).cast(pa.int64()))
         assert found.subjects is not None  # noqa: S101 - the stream keeps last values
         codes = found.subjects.take(integers(self._places)).dictionary_encode()
-        self._subjects, of_subject = codes.dictionary, values_of(codes.indices.cast(pa.int64()))
+        self._subjects, of_subject = codes.dictionary, integers_of(codes.indices.cast(pa.int64()))
         self._left = np.bincount(of_subject, minlength=len(self._subjects))  # rows that have not come yet
         self._last = np.zeros(len(self._subjects), np.int64)  # where the last message of each was found
         np.maximum.at(self._last, of_subject, self._places)
@@ -302,7 +304,7 @@ class _LastValues:
         of_known = pc.index_in(subjects, self._subjects)
         known = flags_of(of_known.is_valid())
         codes = np.full(len(subjects), -1)
-        codes[known] = values_of(of_known.drop_null())
+        codes[known] = integers_of(of_known.drop_null())
         rows, is_first = np.flatnonzero(found), which < len(self._places)  # others were found when it was read on
         rows, which = rows[is_first], which[is_first]
         had = np.zeros(len(found), np.bool_)
@@ -377,7 +379,7 @@ class Fence:
         self._check_no_later_attempt(js)
         self._asked = now
         self._ask_and_doubt_if_lost(js)
-        may_have_forgotten = self._note_if_new_process(js)
+        may_have_forgotten = self._ask_and_note_process_change(js)
         is_last_look = now - self._noted > self._window / 4
         if may_have_forgotten or is_last_look:
             self._read_newer_and_raise_or_warn(js, may_have_forgotten)
@@ -386,7 +388,7 @@ class Fence:
 
     def _check_no_later_attempt(self, js: JetStream) -> None:
         """Raise :class:`PublishError` if a later attempt has written the note."""
-        entry, _ = read_note(js, self._options, self._task.note_key)
+        entry, _ = ask_entry_and_note(js, self._options, self._task.note_key)
         if entry.revision > self._revision:
             raise PublishError(conditions.ATTEMPT_TOO_LATE(task=self._task.name, other="another attempt at it"))
 
@@ -394,16 +396,16 @@ class Fence:
         """Doubt what only the stream's memory tells, if that may be lost by now."""
         if self._remembered is not None:
             mark, doubt = self._remembered
-            stream, memory = request_state_and_memory(js, str(self._options.stream))
+            stream, memory = ask_state_and_id_memory(js, str(self._options.stream))
             if not still_knows_ids_since(mark, stream, memory):
                 self._remembered = None
                 doubt()
 
-    def _note_if_new_process(self, js: JetStream) -> bool:
+    def _ask_and_note_process_change(self, js: JetStream) -> bool:
         """Tell whether, over another connection, another process of a server holds the ids: it may not have them."""
         if js.connection is self._connection:
             return False
-        before, self._process = self._process, memory_of(js, ask_stream_info(js, str(self._options.stream))).process
+        before, self._process = self._process, id_memory_of(js, ask_stream_info(js, str(self._options.stream))).process
         self._connection = js.connection
         return self._process != before or not self._process
 
@@ -412,7 +414,9 @@ class Fence:
         for each in self.earlier:
             # An earlier attempt is seldom running; only one that did so before ids were forgotten makes this an error.
             if removed := each.read_newer_and_describe_lost(js):
-                raise_or_warn_unknown(may_have_forgotten and self._options.fail_on_data_loss, self._task, removed)
+                raise_or_warn_stored_unknown(
+                    may_have_forgotten and self._options.fail_on_data_loss, self._task, removed
+                )
 
 
 def check_can_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
@@ -427,6 +431,6 @@ def check_can_read_back(js: JetStream, stream: StreamInfo, singly: bool = False)
         try:
             check_read_permission(js, stream.name, stream.last_sequence + 1)
             if singly:
-                ask_message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
+                ask_first_message_from(js, stream.name, stream.last_sequence + 1, (">",), with_headers=False)
         except (PermissionsError, JetStreamError) as error:
             raise error.with_message(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

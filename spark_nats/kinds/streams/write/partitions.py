@@ -30,7 +30,7 @@ from spark_nats.kinds.streams.write.message_ids import id_prefix_of_task
 from spark_nats.kinds.streams.write.replay import Deduplication, ExactlyOnce
 from spark_nats.kinds.streams.write.routing import Router
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink
-from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_of
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, sum_written
 from spark_nats.kinds.task import leased_jetstream, try_move_to_leader
 from spark_nats.logs import Reporter
 from spark_nats.protocol.bytecolumns import Positions, integers, size_of
@@ -63,17 +63,17 @@ def write_partition(
         targets = [_Target(each, named, sink) for each, named in _ask_targets_and_tasks(options, task)]
         for target in targets:
             target.begin(leases)
-        if begun := [each for each in targets if each.earlier_began is not None]:
-            min(begun, key=lambda each: each.earlier_began or 0).read_dead_letters_of_earlier(targets)
+        if begun := [each for each in targets if each.earlier_attempt_began_at is not None]:
+            min(begun, key=lambda each: each.earlier_attempt_began_at or 0).read_earlier_dead_letters_for(targets)
         if options.is_core:
             batches = _warn_at_first_rows(options, task.query, batches)
-        if options.has_several_targets:
-            _route_rows(targets, options, batches)
+        if options.may_have_several_targets:
+            _route_and_send_rows(targets, options, batches)
         else:
             for batch in batches:
-                targets[0].send(targets[0].rows_to_send(batch))
+                targets[0].send(targets[0].check_and_encode_rows_to_send(batch))
         counts = [target.finish() for target in targets]
-        return sum_of([target.check_stored_and_add_up(each) for target, each in zip(targets, counts, strict=True)])
+        return sum_written([target.check_stored_and_add_up(each) for target, each in zip(targets, counts, strict=True)])
 
 
 def cut_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,7 +90,7 @@ def cut_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 def _ask_targets_and_tasks(options: WriteOptions, task: WriteTask) -> list[tuple[WriteOptions, WriteTask]]:
     """Return the options of each target, and the task as its note names it."""
-    if not options.has_several_targets:
+    if not options.may_have_several_targets:
         return [(options, task)]
     names = options.streams
     if options.pattern is not None:
@@ -99,7 +99,7 @@ def _ask_targets_and_tasks(options: WriteOptions, task: WriteTask) -> list[tuple
     return [(options.for_stream(name), replace(task, stream=name)) for name in names]
 
 
-def _route_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
+def _route_and_send_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> None:
     """Write each row to the one of several streams that listens on its subject.
 
     Raises:
@@ -112,10 +112,10 @@ def _route_rows(targets: Sequence[_Target], options: WriteOptions, batches: Iter
         places = router.stream_numbers(batch)
         try:
             if len(unheard := np.flatnonzero(places < 0)):
-                targets[0].refuse_or_set_aside(batch, unheard, router.broken_rule, written)
+                targets[0].refuse_or_set_aside(batch, unheard, router.describe_unheard_subject, written)
             of_each = [np.flatnonzero(places == number) for number in range(len(targets))]
             checked = [
-                target.rows_to_send(batch.take(integers(picked)), written, picked)
+                target.check_and_encode_rows_to_send(batch.take(integers(picked)), written, picked)
                 for target, picked in zip(targets, of_each, strict=True)
             ]
         except InvalidRowError:
@@ -142,7 +142,7 @@ class _Target:
         self._is_open = False
 
     @property
-    def earlier_began(self) -> int | None:
+    def earlier_attempt_began_at(self) -> int | None:
         """When an earlier attempt began, in nanoseconds since 1970 by the server's clock; None where there was none."""
         mark = self._deduplication.mark
         return None if mark is None else mark.time
@@ -157,19 +157,19 @@ class _Target:
             self.stream = self._deduplication.check_target_and_begin(lease)
         self._writer.begin(lease, self._task, self._deduplication)
 
-    def read_dead_letters_of_earlier(self, targets: Sequence[_Target]) -> None:
+    def read_earlier_dead_letters_for(self, targets: Sequence[_Target]) -> None:
         """Find the bad rows that earlier attempts have stored, for all targets of the task."""
-        self._writer.read_dead_letters_of_earlier([each._writer for each in targets])
+        self._writer.read_earlier_dead_letters_for([each._writer for each in targets])
 
-    def rows_to_send(
+    def check_and_encode_rows_to_send(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
     ) -> CheckedRows | None:
-        """Check rows, as :meth:`RowWriter.rows_to_send` does."""
+        """Check rows, as :meth:`RowWriter.check_and_encode_rows_to_send` does."""
         if not self._is_open:
             if not batch.num_rows:
                 return None  # the first rows tell whether to go to the stream's leader
             self._open(batch)
-        return self._writer.rows_to_send(batch, before, picked)
+        return self._writer.check_and_encode_rows_to_send(batch, before, picked)
 
     def send(self, rows: CheckedRows | None) -> None:
         """Send rows that were checked."""
@@ -177,7 +177,7 @@ class _Target:
             self._writer.send(rows)
 
     def refuse_or_set_aside(self, batch: pa.RecordBatch, rows: Positions, rule: Rule, before: int) -> None:
-        """Refuse rows of a batch whose subjects break a rule, as in :meth:`rows_to_send`."""
+        """Refuse rows of a batch whose subjects break a rule, as in :meth:`check_and_encode_rows_to_send`."""
         if not self._is_open:
             self._open(batch)
         self._writer.refuse_or_set_aside(batch, rows, rule, before)
@@ -282,7 +282,7 @@ class RowWriter:
         """Begin the task, after it was found out what earlier attempts at it have stored."""
         self._lease, self._task, self._deduplication = lease, task, deduplication
 
-    def read_dead_letters_of_earlier(self, writers: Sequence[RowWriter]) -> None:
+    def read_earlier_dead_letters_for(self, writers: Sequence[RowWriter]) -> None:
         """Find, for all writers of a task, the rows that an earlier attempt at it has set aside."""
 
     def open(self, stream: StreamInfo | None, checker: RowChecker) -> None:
@@ -294,10 +294,10 @@ class RowWriter:
         if stream is None:
             self._publisher: Publisher | CorePublisher = self._make_core_publisher()
         else:
-            self._publisher = publisher = self._stream_publisher(stream)
+            self._publisher = publisher = self._make_stream_publisher(stream)
             self._ask_with_retries = publisher.ask_with_retries
 
-    def rows_to_send(
+    def check_and_encode_rows_to_send(
         self, batch: pa.RecordBatch, before: int | None = None, picked: Positions | None = None
     ) -> CheckedRows | None:
         """Return the rows that are to be sent: those that an earlier attempt has not stored; None if all wait.
@@ -316,7 +316,7 @@ class RowWriter:
             self._checker.set_size_limit(self._lease.js.connection.info.max_payload)
             self._checker.picked = picked
             try:
-                rows = self.check_and_choose_rows(self._checker, batch, self._rows if before is None else before)
+                rows = self.encode_rows_not_yet_stored(self._checker, batch, self._rows if before is None else before)
             except InvalidRowError:
                 publisher.wait_for_sent_rows()  # the error reports these rows as sent, so they must be safe
                 raise
@@ -373,7 +373,7 @@ class RowWriter:
                 raise error.with_topics(Topic.ROW) from None
             raise
 
-    def check_and_choose_rows(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
+    def encode_rows_not_yet_stored(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the rows of a batch that are to be sent, without those that an earlier attempt has stored.
 
         Raises:
@@ -396,7 +396,7 @@ class RowWriter:
     def _describe_sending(self, rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=self._task.name, rows=rows, rate=rate)
 
-    def _stream_publisher(self, stream: StreamInfo) -> Publisher:
+    def _make_stream_publisher(self, stream: StreamInfo) -> Publisher:
         """Return a publisher to a stream that logs its progress."""
 
         def said(rows: int, rate: float) -> ConditionText:

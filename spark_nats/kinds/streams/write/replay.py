@@ -26,14 +26,19 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream, JetStreamLease
 from spark_nats.jetstream.judgement import SKEW, Judgement, is_empty_and_unchanged
 from spark_nats.jetstream.keyvalue import Entry
-from spark_nats.jetstream.messages import Answers, Questions, ask_message_from, run_decision
+from spark_nats.jetstream.messages import Answers, Questions, ask_first_message_from, run_decision
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.stored import ask_and_judge_as_reader, ask_if_intact, read_ids, reason_not_readable
+from spark_nats.jetstream.reading.stored import (
+    ask_and_judge_as_reader,
+    ask_if_intact,
+    describe_why_not_readable,
+    read_ids,
+)
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, ask_again_if_doubted, ask_first_new, ask_stream_info
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import conditions, notes
-from spark_nats.kinds.streams.write.checks import create_or_check_target
+from spark_nats.kinds.streams.write.checks import prepare_target_and_ask_entry
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import AlreadyStored, Fence, Note
 from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, decide_task_start
@@ -84,7 +89,7 @@ class Deduplication:
 
     def check_target_and_begin(self, lease: JetStreamLease) -> StreamInfo:
         """Begin the task; return the stream's state before this attempt has stored anything."""
-        return lease.ask_with_retries(create_or_check_target, self._options)[0]
+        return lease.ask_with_retries(prepare_target_and_ask_entry, self._options)[0]
 
 
 class ExactlyOnce(Deduplication):
@@ -101,7 +106,7 @@ class ExactlyOnce(Deduplication):
             NatsError: the state could not be read or written, or the query has begun a later micro-batch since.
         """
         key = self._task.note_key if self._task.batch is not None else None
-        stream, entry = lease.ask_with_retries(create_or_check_target, self._options, key)
+        stream, entry = lease.ask_with_retries(prepare_target_and_ask_entry, self._options, key)
         if key is None:  # the driver has noted where a batch write began
             marks = self._task.marks if self._task.attempt else ()
             mark = next((each for each in marks if each.stream == stream.name), None)
@@ -112,25 +117,25 @@ class ExactlyOnce(Deduplication):
             # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
             def note(js: JetStream) -> tuple[StartMark | None, bool]:
                 now, held = next(at_first, (None, None))
-                return self._note_start_and_ask_earlier(js, fence, now or ask_stream_info(js, stream.name), held)
+                return self._note_and_find_earlier_start(js, fence, now or ask_stream_info(js, stream.name), held)
 
             mark, self.unsure = lease.ask_with_retries(note)
         if mark is not None:
-            (self.mark, self.already_stored), self.unsure = self._read_stored(lease, stream, mark), True
+            (self.mark, self.already_stored), self.unsure = self._update_mark_and_read_stored(lease, stream, mark), True
         return stream
 
-    def _read_stored(
+    def _update_mark_and_read_stored(
         self, lease: JetStreamLease, stream: StreamInfo, mark: StartMark
     ) -> tuple[StartMark, AlreadyStored | None]:
         """Return what an earlier attempt has stored, which began at a mark, and the mark as it holds now."""
         options, task, fence, fail = self._options, self._task, self.fence, self._options.fail_on_data_loss
         # Another attempt may have stored rows since this one read the stream's state.
-        stream, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-        noted, age = notes.memory_at(mark), notes.seconds_since_or_negative(mark, stream.time)
+        stream, memory = lease.ask_with_retries(notes.ask_state_and_id_memory, stream.name)
+        noted, age = notes.id_memory_at(mark), notes.seconds_since_or_negative(mark, stream.time)
         if stream.retention != LIMITS:  # reading it would take messages from other consumers
             stream = lease.ask_with_retries(_confirm_and_warn_end_lost, task, task.batch, mark, stream)
             if _has_changed_since(stream, mark):
-                doubt = partial(notes.raise_or_warn_unknown, fail, task, reason_not_readable(stream))
+                doubt = partial(notes.raise_or_warn_stored_unknown, fail, task, describe_why_not_readable(stream))
                 if not notes.still_knows_ids_since(mark, stream, memory):
                     doubt()
                 elif fence is not None:
@@ -143,17 +148,19 @@ class ExactlyOnce(Deduplication):
             # An attempt that was running then may have stored rows in the new stream before it noticed.
             mark = replace(mark, end=Position(stream.created, 1), process="")
         else:
-            knows_ids = noted.knows_ids_if_present(memory, age)
-            stream, mark = lease.ask_with_retries(self._ask_start_and_note_anew, stream, mark, knows_ids)
+            knows_ids = noted.knows_ids_of_kept_messages(memory, age)
+            stream, mark = lease.ask_with_retries(self._confirm_or_move_start, stream, mark, knows_ids)
         since = stream.last_sequence if is_empty_and_unchanged(mark.end, stream) else mark.end.last
         found = lease.ask_with_retries(read_ids, stream, since, "" if task.own_ids else self.ids.prefix)
-        in_order = stream.keeps_last_values and not task.own_ids and stream.stores_as_published(options.api_prefix)
-        report = partial(notes.raise_or_warn_unknown, fail, task)
+        in_order = (
+            stream.keeps_last_values and not task.own_ids and stream.stores_on_published_subjects(options.api_prefix)
+        )
+        report = partial(notes.raise_or_warn_stored_unknown, fail, task)
         already_stored = AlreadyStored(found, self.ids.prefix, stream, task.own_ids, in_order, report)
         if found.removed:
             # It may have forgotten ids while it was read.
-            now, memory = lease.ask_with_retries(notes.request_state_and_memory, stream.name)
-            if not noted.knows_all(memory, notes.seconds_since_or_negative(mark, now.time)):
+            now, memory = lease.ask_with_retries(notes.ask_state_and_id_memory, stream.name)
+            if not noted.knows_all_ids(memory, notes.seconds_since_or_negative(mark, now.time)):
                 already_stored.raise_or_warn_forgotten_or_defer()
             elif fence is not None:
                 fence.note_reliance_on_memory(mark, already_stored.raise_or_warn_forgotten_or_defer)
@@ -161,7 +168,7 @@ class ExactlyOnce(Deduplication):
             fence.earlier.append(already_stored)
         return mark, already_stored
 
-    def _note_start_and_ask_earlier(
+    def _note_and_find_earlier_start(
         self, js: JetStream, fence: Fence, stream: StreamInfo, held: Entry | NatsError | None
     ) -> tuple[StartMark | None, bool]:
         """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
@@ -174,7 +181,7 @@ class ExactlyOnce(Deduplication):
             entry, known = _read_known_notes(js, options, task, held)
             held = None
             found = run_decision(
-                decide_task_start(task, stream, known), partial(self._search_stream_tail, js, stream, known)
+                decide_task_start(task, stream, known), partial(self._search_tails_for_task, js, stream, known)
             )
             if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
                 stream, confirmed = ask_again_if_doubted(js, stream, Trust.BEYOND_DOUBT), True
@@ -190,18 +197,18 @@ class ExactlyOnce(Deduplication):
             elif found.mark is None and known.note is not None and _is_about(known.note, stream):
                 _confirm_and_warn_end_lost(js, task, str(known.note.batch), known.note.mark, stream)
             # The note is written even where it says the same, so that an earlier attempt notices this one.
-            mark = found.mark or notes.end_mark(js, stream)
+            mark = found.mark or notes.start_mark_at_end(js, stream)
             if known.note is not None:
                 passed = max(known.note.batch, known.note.mark.passed)
                 mark = replace(mark, passed=passed if passed > int(task.batch or 0) else 0)
             if fence.try_to_write_note(js, mark, entry.revision, deadline):
-                _noted[_note_identity(options, task)] = int(task.batch or 0)
+                _noted[_identity_of_note(options, task)] = int(task.batch or 0)
                 if len(_noted) > _MAX_REMEMBERED:
                     del _noted[next(iter(_noted))]
                 return found.mark, found.mark is not None or not known.earlier_in_run
             stream = ask_stream_info(js, stream.name)
 
-    def _search_stream_tail(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
+    def _search_tails_for_task(self, js: JetStream, stream: StreamInfo, known: Inputs, questions: Questions) -> Answers:
         """Return what the last messages of the stream, or else of the dead-letter stream, show about the task."""
         tail = _search_tail_for_rows(js, self._task, self.ids, stream, known)
         if self._options.dead_letter_stream and not tail.rows:  # all its rows may have been bad
@@ -210,7 +217,7 @@ class ExactlyOnce(Deduplication):
                 tail = StreamTail(tail.since, rows, aside=aside.name)
         return dict.fromkeys(questions, tail)
 
-    def _ask_start_and_note_anew(
+    def _confirm_or_move_start(
         self, js: JetStream, stream: StreamInfo, mark: StartMark, known: bool
     ) -> tuple[StreamInfo, StartMark]:
         """Return the stream's state, and from where to read the stream back.
@@ -238,19 +245,19 @@ class ExactlyOnce(Deduplication):
             )
             logger.warning(lost.with_code)
         is_there = since >= stream.first_sequence
-        there = ask_message_from(js, stream.name, since, (">",), with_headers=False) if is_there else None
+        there = ask_first_message_from(js, stream.name, since, (">",), with_headers=False) if is_there else None
         stored = there.time if there is not None and there.sequence == since else None
         mark = replace(mark, end=Position(mark.end.created, since + 1, stored))
         if self.fence is not None:
-            self._rewrite_start_note(js, self.fence, mark)
+            self._try_to_rewrite_start_note(js, self.fence, mark)
         return stream, mark
 
-    def _rewrite_start_note(self, js: JetStream, fence: Fence, mark: StartMark) -> None:
+    def _try_to_rewrite_start_note(self, js: JetStream, fence: Fence, mark: StartMark) -> None:
         """Note a new beginning for a task that was begun before, unless the query has begun another micro-batch."""
         deadline = clock.monotonic() + CONFIRMATION
         batch = int(self._task.batch or 0)
         while True:
-            entry, state = notes.read_note(js, self._options, self._task.note_key)
+            entry, state = notes.ask_entry_and_note(js, self._options, self._task.note_key)
             if state is None or state.batch != batch:
                 return
             if fence.try_to_write_note(js, mark, entry.revision, deadline):
@@ -277,24 +284,24 @@ def _read_known_notes(
     if isinstance(held, Entry):
         entry, note = held, notes.parse_note(held, task.note_key)
     else:
-        entry, note = notes.read_note(js, options, task.note_key)
+        entry, note = notes.ask_entry_and_note(js, options, task.note_key)
     zero, batch = None, int(task.batch or 0)
     is_elsewhere = note is not None and note.mark.stream != options.stream
     if (-1 if note is None else note.batch) < batch - 1 or is_elsewhere:
         # Until then, the query may have written to this stream alone, or to several.
         other_form = replace(task, stream="" if task.stream else str(options.stream))
-        other = notes.read_note(js, options, other_form.note_key)[1]
+        other = notes.ask_entry_and_note(js, options, other_form.note_key)[1]
         if other is not None and other.mark.stream == options.stream:
             note = other if note is None or other.batch > note.batch - is_elsewhere else note
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
-        zero = notes.read_note(js, options, replace(task, partition=0).note_key)[1]
+        zero = notes.ask_entry_and_note(js, options, replace(task, partition=0).note_key)[1]
     earlier = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
     newest = max(filter(None, (note, zero)), key=lambda each: each.batch, default=None)
-    in_process = _noted.get(_note_identity(options, task), -1)
+    in_process = _noted.get(_identity_of_note(options, task), -1)
     return entry, Inputs(note, -1 if zero is None else zero.batch, in_process, earlier, newest=newest)
 
 
-def _note_identity(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
+def _identity_of_note(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     """Return where a task notes that it begins, and in which run of its query."""
     return options.connection, options.state_bucket, task.note_key, task.run
 
@@ -307,7 +314,7 @@ def _search_tail_for_rows(
     since = max(last - _TAIL, stream.first_sequence - 1)
     if note is not None and _is_about(note, stream) and note.mark.end.last <= last:
         since = max(since, note.mark.end.last)
-    is_gap = newest is not None and _ask_if_nothing_between(js, task, stream, newest)
+    is_gap = newest is not None and _ask_if_gap_provable(js, task, stream, newest)
     if newest is not None and is_gap:
         since = newest.mark.end.last
     if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
@@ -325,7 +332,7 @@ def _search_tail_for_rows(
     return StreamTail(since, rows, new=is_new, skipped=is_gap)
 
 
-def _ask_if_nothing_between(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note) -> bool:
+def _ask_if_gap_provable(js: JetStream, task: WriteTask, stream: StreamInfo, newest: Note) -> bool:
     """Tell whether a stream can show that nothing was stored between the last micro-batch that is noted and this one.
 
     Notes that an older copy of the checkpoint has written are no such place: rows of later micro-batches come before.

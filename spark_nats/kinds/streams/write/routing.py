@@ -42,7 +42,7 @@ class Router:
         places[bytecolumns.flags_of(subjects.is_null())] = 0
         return places
 
-    def broken_rule(self, batch: pa.RecordBatch, row: int) -> str:
+    def describe_unheard_subject(self, batch: pa.RecordBatch, row: int) -> str:
         """Return the rule that a row breaks whose subject no stream listens on."""
         subject = self._subject or batch.column("subject")[row].as_py()
         return f"is {printable(subject)!r}, on which none of the streams {self._names} listens"

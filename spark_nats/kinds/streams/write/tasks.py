@@ -70,7 +70,7 @@ class Written(WriterCommitMessage):
     by_stream: tuple[tuple[str, Counts], ...] = ()
 
 
-def sum_of(parts: Sequence[Written]) -> Written:
+def sum_written(parts: Sequence[Written]) -> Written:
     """Return what a task has done, from what it has written to each target."""
     unsure = next((part.unsure_query for part in parts if part.unsure_query), None)
     by_stream = tuple(each for part in parts for each in part.by_stream)

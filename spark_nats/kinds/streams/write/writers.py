@@ -23,7 +23,7 @@ from spark_nats.errors import NatsError, OptionError, PublishError
 from spark_nats.kinds.preparing import prepare_if_due, retry_during_election
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, NOT_RUN
-from spark_nats.kinds.streams.write.metrics_channel import push_counts_if_requested
+from spark_nats.kinds.streams.write.metrics_channel import push_counts_if_wanted
 from spark_nats.kinds.streams.write.sink import PLAIN, Sink, check_schema, may_have_ids, sink_of
 from spark_nats.kinds.streams.write.tasks import Counts, StartMark, WriteTask, Written, sum_counts
 from spark_nats.options.hints import errors_for_spark
@@ -46,7 +46,7 @@ def prepare_and_make_writer(options: Query, schema: StructType) -> NatsWriter:
     """Return the writer of a batch, after checking that its tasks can write."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
-    prepare = partial(_prepare_and_mark_start, options, False, columns, sink)
+    prepare = partial(_prepare_and_make_marks, options, False, columns, sink)
     marks = retry_during_election(prepare, options.retries, f"writing to {sink.target(options)}")
     return NatsWriter(options, sink, may_have_ids(columns, options), marks)
 
@@ -55,19 +55,19 @@ def prepare_and_make_stream_writer(options: Query, schema: StructType) -> NatsSt
     """Return the writer of a micro-batch, after checking that its tasks can write, if that was not checked recently."""
     sink, columns = sink_of(options), schema.fieldNames()
     check_schema(schema, options, sink.columns)
-    prepare = partial(_prepare_and_mark_start, options, True, columns, sink)
+    prepare = partial(_prepare_and_make_marks, options, True, columns, sink)
     prepare_if_due(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
     return NatsStreamWriter(options, sink, may_have_ids(columns, options))
 
 
-def _prepare_and_mark_start(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> tuple[StartMark, ...]:
+def _prepare_and_make_marks(options: Any, streaming: bool, columns: Sequence[str], sink: Sink) -> tuple[StartMark, ...]:
     """Do on the driver what would fail in every task; return where the streams end, if tasks need to know that."""
-    from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
+    from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
 
     if sink.prepare is not None:
         sink.prepare(options)
         return ()
-    return prepare_write_and_mark_start(options, streaming, columns, sink)
+    return prepare_write_and_make_marks(options, streaming, columns, sink)
 
 
 def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
@@ -150,7 +150,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
             PublishError: Spark has not run a task.
         """
         self._check_all_ran_and_log("batch", messages)
-        push_counts_if_requested(messages)
+        push_counts_if_wanted(messages)
 
 
 class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -177,10 +177,10 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
             NatsError: the state bucket could not be read.
         """
         self._check_all_ran_and_log(f"micro-batch {batchId}", messages)
-        self._check_partitions(messages, batchId)
-        push_counts_if_requested(messages)
+        self._check_not_fewer_partitions(messages, batchId)
+        push_counts_if_wanted(messages)
 
-    def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    def _check_not_fewer_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure_query for message in messages if isinstance(message, Written) and message.unsure_query]
         options = self._options
         if not unsure or not isinstance(options, WriteOptions):
@@ -188,10 +188,10 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
         from spark_nats.client.pool import borrow
         from spark_nats.client.retrying import run_with_retries
-        from spark_nats.kinds.streams.write.checks import check_partitions
+        from spark_nats.kinds.streams.write.checks import check_not_fewer_partitions
 
         def check() -> None:
             with borrow(options.connection, waits=False) as connection:
-                check_partitions(connection, options, unsure[0], batch, len(messages))
+                check_not_fewer_partitions(connection, options, unsure[0], batch, len(messages))
 
         run_with_retries(check, options.retries, "committing a micro-batch", established=True)

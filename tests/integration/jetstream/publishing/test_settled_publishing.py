@@ -31,12 +31,12 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.creating import create_stream_if_missing
-from spark_nats.jetstream.id_memory import memory_of
+from spark_nats.jetstream.id_memory import id_memory_of
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.flight import Rows
 from spark_nats.jetstream.publishing.recovery import Acknowledged, PublishLedger, Recovery
 from spark_nats.jetstream.views import ask_stream_info
-from spark_nats.protocol.headers import MSG_ID, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, wrap_lines_into_blocks
 from spark_nats.protocol.publish_acks import PublishAcks
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.connections import options_for, publisher_for
@@ -62,7 +62,7 @@ def give(publisher: Publisher | CorePublisher, stream: str, numbers: range, with
     """Publish numbers as payloads, on seven subjects."""
     subjects = pa.array([f"{stream}.{i % 7}" for i in numbers])
     payloads = pa.array([str(i) for i in numbers])
-    headers = wrap_lines(pa.array([""] * len(numbers)), [(MSG_ID, payloads)])
+    headers = wrap_lines_into_blocks(pa.array([""] * len(numbers)), [(MSG_ID, payloads)])
     publisher.publish(subjects, payloads, *((headers, None, payloads) if with_ids else ()))
 
 
@@ -199,7 +199,7 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         js = JetStream(connection)
         account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
         info = ask_stream_info(js, "S")
-        recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, None, account, memory_of(js, info))
+        recovery = Recovery(info, 5.0, 5.0, js.prefix, True, False, None, account, id_memory_of(js, info))
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
         left = recovery.wait_and_drop_stored(js, [sent, waiting])

@@ -19,8 +19,8 @@ def test_a_request_is_not_open_once_the_server_says_that_its_time_is_over(
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.a", b"") for _ in range(3))
     consumer = PullConsumer(js, unique, create_ephemeral(js, unique, 1), bounded=bounded)
-    consumer.pull(2, 30.0)  # it gets all its messages
-    consumer.pull(2, 1.0)  # and this one half of them
+    consumer.send_pull_request(2, 30.0)  # it gets all its messages
+    consumer.send_pull_request(2, 1.0)  # and this one half of them
     last = 0
     while last < 3 or consumer.in_flight:
         if (chunk := consumer.receive()) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_nats.jetstream.consuming.placing import MAX_AGAIN, SAVED, needs_another_consumer, peers_in_connected_cluster
+from spark_nats.jetstream.consuming.placing import MAX_AGAIN, SAVED, needs_nearer_consumer, peers_in_connected_cluster
 from spark_nats.jetstream.streams import StreamInfo, parse_stream, peers_in
 from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.control import ServerInfo
@@ -32,7 +32,7 @@ STREAM = stream()
 
 def again(stream: StreamInfo = STREAM, here: ServerInfo = HERE, made: ConsumerInfo = MADE, **more: float) -> bool:
     given = {"again": 0, "seconds": 0.001, "left": 1e6, **more}
-    return needs_another_consumer(made, stream, here, int(given["again"]), given["seconds"], given["left"])
+    return needs_nearer_consumer(made, stream, here, int(given["again"]), given["seconds"], given["left"])
 
 
 def test_a_consumer_that_lives_elsewhere_is_made_again() -> None:

@@ -60,7 +60,7 @@ def test_what_is_lost_between_two_sequences_is_neither_more_nor_less_than_is_sai
         there, end = there + sequences, sequences[-1]
     first = data.draw(st.integers(0, end + 1))
     last = data.draw(st.integers(first, end + 1))
-    least, most = acknowledged.count_lost(first, last, len(there))
+    least, most = acknowledged.least_and_most_lost(first, last, len(there))
     assert least <= sum(first <= sequence <= last for sequence in there) <= most
 
 

@@ -52,7 +52,7 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
     fates: dict[int, str] = {}
     for _ in range(data.draw(st.integers(1, 5))):
         count = data.draw(st.integers(1, 8))
-        subjects += flight.note_sent(rows(count, len(subjects)), 1.0).to_pylist()
+        subjects += flight.note_sent_and_get_replies(rows(count, len(subjects)), 1.0).to_pylist()
         due = next((row for row in range(len(subjects)) if row not in fates), 0)
         anything = st.lists(st.integers(0, len(subjects) - 1), min_size=1, max_size=12)
         come = data.draw(anything | st.integers(due + 1, len(subjects)).map(lambda end, due=due: [*range(due, end)]))
@@ -76,9 +76,9 @@ def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) 
 
 def test_answers_to_what_was_sent_before_say_nothing() -> None:
     before = flight_of()
-    old = before.note_sent(rows(10), 1.0).to_pylist()
+    old = before.note_sent_and_get_replies(rows(10), 1.0).to_pylist()
     flight = flight_of(before.end)
-    new = flight.note_sent(rows(10), 1.0).to_pylist()
+    new = flight.note_sent_and_get_replies(rows(10), 1.0).to_pylist()
     assert not set(old) & set(new)
     assert flight.note_answers(answers(old), 2.0) is None
     assert flight.in_flight == 10
@@ -89,14 +89,14 @@ def test_answers_to_what_was_sent_before_say_nothing() -> None:
 @pytest.mark.parametrize("subject", ["i.x", "i.-1", "i.", "i.999999"])
 def test_an_answer_to_nothing_that_was_sent_is_an_error(subject: str) -> None:
     flight = flight_of()
-    flight.note_sent(rows(3), 1.0)
+    flight.note_sent_and_get_replies(rows(3), 1.0)
     with pytest.raises(PublishError, match="belongs to none of the rows that were sent"):
         flight.note_answers(answers([subject]), 2.0)
 
 
 def test_rows_without_ids_can_be_repeated_only_while_it_is_known_of_all_what_became_of_them() -> None:
     flight = flight_of()
-    subjects = flight.note_sent(rows(3, with_ids=False), 1.0).to_pylist()
+    subjects = flight.note_sent_and_get_replies(rows(3, with_ids=False), 1.0).to_pylist()
     assert not flight.can_resend_unknown
     flight.note_answers(answers(subjects, [False, True, False]), 2.0)
     assert flight.can_resend_unknown
@@ -115,7 +115,7 @@ def test_a_small_row_that_a_store_calls_too_large_is_not_a_bad_one(size: int, ve
     """nats-server 2.14.0 to 2.14.3 refuse every message with these words, once they have refused one."""
     flight = flight_of()
     given = rows(1)._replace(payloads=pa.array([bytes(size)]), headers=pa.array([b"h"]))
-    subject = flight.note_sent(given, 1.0)[0].as_py()
+    subject = flight.note_sent_and_get_replies(given, 1.0)[0].as_py()
     flight.note_answers(Decoder().feed(b"MSG %b 1 %d\r\n%b\r\n" % (subject.encode(), len(LARGE), LARGE)).messages, 2.0)
     assert flight.refused[0].verdict is verdict
     assert flight.refused[0].reason.startswith(f"message too large (503, 10077){added}")
@@ -124,7 +124,7 @@ def test_a_small_row_that_a_store_calls_too_large_is_not_a_bad_one(size: int, ve
 def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_not() -> None:
     flight = flight_of()
     given = rows(4)._replace(headers=pa.array([b"h0", b"h1", b"h2", b"h3"]))
-    subjects = flight.note_sent(given, 1.0).to_pylist()
+    subjects = flight.note_sent_and_get_replies(given, 1.0).to_pylist()
     flight.note_answers(answers(subjects, [False, True, True, True]), 2.0)
     flight.note_resend_or_done(1, b"other")
     flight.note_resend_or_done(2, None)
@@ -144,7 +144,7 @@ def test_of_two_streams_in_two_domains_one_stores_what_it_acknowledges(data: st.
     """Either answers each message once; only acknowledgements say who."""
     flight = Flight("i", 0, PublishAcks("S", "hub"), 0.0, Elsewhere(possible=True))
     count = data.draw(st.integers(1, 6))
-    subjects = flight.note_sent(rows(count), 1.0).to_pylist()
+    subjects = flight.note_sent_and_get_replies(rows(count), 1.0).to_pylist()
     stores = {name: data.draw(st.lists(st.booleans(), min_size=count, max_size=count)) for name in ("hub", "leaf")}
     due = data.draw(st.permutations([(name, i) for name in stores for i in range(count)]))
     found: list[int] = []

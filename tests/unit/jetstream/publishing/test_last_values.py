@@ -22,12 +22,12 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import decide, flight, recovery
-from spark_nats.jetstream.publishing.flight import Rows, are_replaced
+from spark_nats.jetstream.publishing.flight import Rows, are_unstored_but_replaced
 from spark_nats.jetstream.publishing.recovery import Overtaken, with_other_ids
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
-from spark_nats.protocol.headers import MSG_ID, first_header_values, parse_block, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, first_header_values, parse_block, wrap_lines_into_blocks
 from tests.connections import options_for, publisher_for
 from tests.scripted_server import Peer, api_answer, scripted_server
 
@@ -168,7 +168,7 @@ def publishing(stream: LastValues, is_bucket: bool, id_prefix: str | None = None
 
 def give(publisher: Publisher, subjects: list[int]) -> None:
     payloads = pa.array([f"{PREFIX}{i}" for i in range(len(subjects))])
-    headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
+    headers = wrap_lines_into_blocks(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
     publisher.publish(pa.array([f"S.{each}" for each in subjects]), payloads, headers, None, payloads)
     publisher.wait_for_sent_rows()
 
@@ -255,7 +255,7 @@ def test_a_row_is_replaced_by_a_later_one_of_its_subject_that_is_stored(rows: li
         if is_stored:
             last[subject] = i
     expected = [not is_stored and i < last[subject] for i, (subject, is_stored) in enumerate(rows)]
-    assert are_replaced(subjects, stored).tolist() == expected
+    assert are_unstored_but_replaced(subjects, stored).tolist() == expected
 
 
 def test_rows_get_other_ids_however_the_header_is_written() -> None:

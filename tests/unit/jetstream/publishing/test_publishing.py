@@ -29,7 +29,7 @@ from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.protocol.bytecolumns import byte_strings
 from spark_nats.protocol.documents import format_time, time_at
-from spark_nats.protocol.headers import MSG_ID, wrap_lines
+from spark_nats.protocol.headers import MSG_ID, wrap_lines_into_blocks
 from tests.connections import options_for, publisher_for, retries_for
 from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 
@@ -221,7 +221,7 @@ def publishing(
 def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0) -> None:
     for start in range(first, first + rows, 500):
         payloads = pa.array([str(i) for i in range(start, min(start + 500, first + rows))])
-        headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
+        headers = wrap_lines_into_blocks(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * len(payloads)), payloads, *((headers, None, payloads) if with_ids else ()))
     publisher.wait_for_sent_rows()
 
@@ -272,7 +272,7 @@ def test_without_an_exact_promise_the_stream_is_not_read_back_for_them() -> None
 def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_dropped() -> None:
     stream = Stream([(Fate.DROPPED, 512), (Fate.TWICE, 512)])
     rows = pa.array([str(i) for i in range(1024)])
-    headers = wrap_lines(pa.array([""] * len(rows)), [(MSG_ID, rows)])
+    headers = wrap_lines_into_blocks(pa.array([""] * len(rows)), [(MSG_ID, rows)])
     with publishing(stream) as publisher:
         publisher.publish(pa.array(["S.a"] * len(rows)), rows, headers, None, rows)  # all are under way at once
         publisher.wait_for_sent_rows()
@@ -294,7 +294,7 @@ def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> Non
     stream = Stream([(Fate.DROPPED, again)])
     with publishing(stream) as publisher:
         payloads = pa.array([str(i // 2) for i in range(rows)])
-        headers = wrap_lines(pa.array([""] * rows), [(MSG_ID, payloads)])
+        headers = wrap_lines_into_blocks(pa.array([""] * rows), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * rows), payloads, headers, None, payloads)
         publisher.wait_for_sent_rows()
         assert publisher.stored == rows

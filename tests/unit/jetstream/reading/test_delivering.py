@@ -82,7 +82,7 @@ class Rules:
         self.sources.append(Source(self, cursor.received))
         return self.sources[-1], cursor
 
-    def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+    def interpret_or_raise_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         if arrived.chunk is None:
             return Step(cursor, Move.RECEIVE)
         rows = cast(Sequences, arrived.chunk.delivered.messages)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
-from spark_nats.jetstream.reading.judging import Removed, judge_gaps, replica_lacks, resume_sequence
+from spark_nats.jetstream.reading.judging import Removed, decide_where_to_resume, judge_gaps, replica_surely_lacks
 from spark_nats.jetstream.streams import StreamInfo
 
 
@@ -76,7 +76,7 @@ def test_which_gaps_the_limits_have_made(
     ],
 )
 def test_when_a_replica_lacks_what_the_leader_has(info: StreamInfo, lacks: bool) -> None:
-    assert replica_lacks(cursor([(5, 9), (20, 30)], 1), info) is lacks
+    assert replica_surely_lacks(cursor([(5, 9), (20, 30)], 1), info) is lacks
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_when_a_replica_lacks_what_the_leader_has(info: StreamInfo, lacks: bool)
 def test_where_a_range_goes_on_when_a_source_has_no_more(
     following: int | None, info: StreamInfo, filtered: bool, to: int | None
 ) -> None:
-    assert resume_sequence(cursor([(5, 9)], 1), following, info, filtered) == to
+    assert decide_where_to_resume(cursor([(5, 9)], 1), following, info, filtered) == to
 
 
 def test_a_gap_is_judged_where_the_range_began_behind_the_streams_first_message() -> None:

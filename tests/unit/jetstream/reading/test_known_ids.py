@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client import connect
-from spark_nats.jetstream.reading.stored import ask_known_ids
+from spark_nats.jetstream.reading.stored import ask_which_ids_are_known
 from tests.connections import options_for
 from tests.scripted_server import Peer, scripted_server
 
@@ -22,4 +22,6 @@ def test_an_id_that_the_stream_knows_is_known_though_its_answer_comes(answers: t
                 peer.answer(request, answer)  # both are sent, and received, together
 
     with scripted_server(script) as url, connect(options_for(url)) as connection:
-        assert ask_known_ids(connection, "ORDERS", "hub", pa.array(["orders.a"] * 2), pa.array(["a", "b"])).all()
+        assert ask_which_ids_are_known(
+            connection, "ORDERS", "hub", pa.array(["orders.a"] * 2), pa.array(["a", "b"])
+        ).all()

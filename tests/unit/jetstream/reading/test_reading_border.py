@@ -80,8 +80,10 @@ def test_a_range_is_asked_twice_for_each_chunk(
         loop: Reading = vars(reader)["_reading"]
         chunks = list(loop.read(JetStream(connection), counted))
     # What is no message, such as the end of a request, may arrive between chunks.
-    calls = [name for name, given in counted.calls if name != "interpret_or_restart" or given[-1].chunk is not None]
-    assert calls == ["open", *["interpret_or_restart", "drop_unwanted"] * len(chunks), "finish_or_resume"]
+    calls = [
+        name for name, given in counted.calls if name != "interpret_or_raise_restart" or given[-1].chunk is not None
+    ]
+    assert calls == ["open", *["interpret_or_raise_restart", "drop_unwanted"] * len(chunks), "finish_or_resume"]
     assert reader.cursor.all_delivered_and_judged
 
 

@@ -7,7 +7,7 @@ from spark_nats.jetstream.reading.searching import AMPLE_SHARE, TRIAL, FilterPla
 
 def search(share: float = 0.1, size: float = 100.0) -> FilterPlacement:
     begun = FilterPlacement(filtered=True)
-    begun.pin_if_most_match(share, size)
+    begun.filter_here_if_most_match(share, size)
     return begun
 
 

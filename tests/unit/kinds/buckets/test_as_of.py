@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from spark_nats.kinds.buckets.as_of import are_held_at, may_key_have_lost_entry
+from spark_nats.kinds.buckets.as_of import are_last_up_to, may_key_have_lost_entry
 from spark_nats.kinds.buckets.key_columns import may_remove_earlier_entries
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.headers import is_within_batch
+from spark_nats.protocol.headers import is_before_batch_commit
 
 
 class Entry(NamedTuple):
@@ -47,7 +47,7 @@ def chosen(entries: list[Entry], revision: int) -> dict[str, Entry]:
     subjects = pa.chunked_array(
         [pa.array([each.key.encode()], pa.binary()) for each in entries], pa.binary()
     )  # as many chunks as there can be
-    mask = are_held_at(revision, subjects, np.array([each.revision for each in entries], np.int64))
+    mask = are_last_up_to(revision, subjects, np.array([each.revision for each in entries], np.int64))
     found = [each for each, yes in zip(entries, mask, strict=True) if yes]
     assert len({each.key for each in found}) == len(found)
     return {each.key: each for each in found}
@@ -94,10 +94,10 @@ def test_entries_may_be_read_twice_and_in_any_order(read: list[tuple[int, str]],
 
 def test_a_message_is_within_its_batch_unless_it_ends_it() -> None:
     block = b"NATS/1.0\r\nNats-Batch-Id: x\r\nNats-Batch-Sequence: 1\r\n"
-    assert is_within_batch(block + b"\r\n")
-    assert not is_within_batch(block + b"Nats-Batch-Commit: 1\r\n\r\n")
-    assert not is_within_batch(b"NATS/1.0\r\nNats-Batch-Sequence: 1\r\n\r\n")
-    assert not is_within_batch(b"")
+    assert is_before_batch_commit(block + b"\r\n")
+    assert not is_before_batch_commit(block + b"Nats-Batch-Commit: 1\r\n\r\n")
+    assert not is_before_batch_commit(b"NATS/1.0\r\nNats-Batch-Sequence: 1\r\n\r\n")
+    assert not is_before_batch_commit(b"")
 
 
 def test_what_replaces_all_that_its_key_held() -> None:

@@ -548,12 +548,12 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
     class Interrupted(RangeReader):
         interrupted = False
 
-        def interpret_or_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+        def interpret_or_raise_restart(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
             if arrived.chunk and not self.interrupted:
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)
                 raise Restart("the consumer was deleted")
-            return super().interpret_or_restart(js, cursor, arrived)
+            return super().interpret_or_raise_restart(js, cursor, arrived)
 
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 10)

@@ -22,7 +22,7 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.consumers import create_or_make_room
+from spark_nats.jetstream.consuming.consumers import create_making_room
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import ask_stream_info
@@ -72,7 +72,7 @@ def test_small_partitions_are_read_without_consumers(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a consumer was made")
 
-    monkeypatch.setattr(consumers, "create_or_make_room", refuse)
+    monkeypatch.setattr(consumers, "create_making_room", refuse)
     monkeypatch.setattr(delivering, "PATIENCE", 30.0)  # a slow answer would be a reason for one
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
@@ -413,11 +413,11 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     nats_py.store_empty(unique, 2000)
 
     def made_in_time(*arguments: Any) -> ConsumerInfo:
-        made = create_or_make_room(*arguments)
+        made = create_making_room(*arguments)
         nats_py.store_empty(unique, 500)
         return made
 
-    monkeypatch.setattr(consumers, "create_or_make_room", made_in_time)
+    monkeypatch.setattr(consumers, "create_making_room", made_in_time)
     reader = batch_reader(nats_server, stream=unique, **starting)
     (partition,) = reader.partitions()
     nats_py.store_empty(unique, 500)

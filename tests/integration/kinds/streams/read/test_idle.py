@@ -236,7 +236,9 @@ def test_a_watch_that_is_silent_is_not_relied_on(
             client.store_empty(unique, 1)
             wait_until(
                 lambda: (
-                    query.reader._query.idling.wait_and_tell_if_idle(query.reader._parse_offset_cached(query.offset))
+                    query.reader._query.idling.wait_and_tell_if_surely_idle(
+                        query.reader._parse_offset_cached(query.offset)
+                    )
                     is False
                 )
             )
@@ -260,7 +262,7 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         client.store_empty(unique, 1, "a")
         wait_until(
             lambda: (
-                query.reader._query.idling.wait_and_tell_if_idle(query.reader._parse_offset_cached(query.offset))
+                query.reader._query.idling.wait_and_tell_if_surely_idle(query.reader._parse_offset_cached(query.offset))
                 is False
             )
         )

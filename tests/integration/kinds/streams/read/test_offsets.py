@@ -230,10 +230,10 @@ def test_asking_prepares_nothing(js, nats_py, unique):
     options = parse_read_options({"stream": unique, "consume": "true"}, streaming=True)
     look = Look(js, options, QueryMemory(options, patience=0.0))
     for _ in range(2):
-        facts = look.request_facts([unique])
+        facts = look.ask_facts([unique])
         assert facts.infos[unique].consumers == 0
-    look.check_and_create_consumers(facts)
-    assert look.request_facts([unique]).infos[unique].consumers == 1
+    look.check_streams_and_create_consumers(facts)
+    assert look.ask_facts([unique]).infos[unique].consumers == 1
 
 
 class Counting(JetStream):

@@ -34,7 +34,7 @@ def store_as_query(client: NatsPy, subject: str, query: str, rows: int) -> None:
     """Store what a micro-batch of a query has written."""
     texts = pa.array([subject] * rows)
     payloads = pa.array([b"%d" % i for i in range(rows)], pa.binary())
-    ids = MessageIds(query, "7", 0).generate_and_count(texts, pa.array([b""] * rows, pa.binary()), payloads)
+    ids = MessageIds(query, "7", 0).generate_distinct_ids(texts, pa.array([b""] * rows, pa.binary()), payloads)
     messages = zip(payloads.to_pylist(), ids.to_pylist(), strict=True)
     client.publish_acked([(subject, payload, {"Nats-Msg-Id": own, "Kind": "a"}) for payload, own in messages])
 

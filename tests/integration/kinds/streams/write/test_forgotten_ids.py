@@ -17,8 +17,8 @@ from spark_nats.errors import DataLossError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.views import ask_stream_info
 from spark_nats.kinds.streams.write import notes, replay
-from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
-from spark_nats.kinds.streams.write.notes import end_mark
+from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
+from spark_nats.kinds.streams.write.notes import start_mark_at_end
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.sink import sink_of
 from spark_nats.kinds.streams.write.tasks import WriteTask, Written
@@ -131,7 +131,7 @@ def test_a_replay_into_a_drained_work_queue_ends_when_its_rows_come_so_late_that
 ) -> None:
     client.create_stream("S", ["S.>"], retention="workqueue", duplicate_window=2_000_000_000)
     options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
-    prepare_write_and_mark_start(options, streaming=True, columns=ROWS.schema.names)
+    prepare_write_and_make_marks(options, streaming=True, columns=ROWS.schema.names)
     write_partition(options, task, iter(ROWS.to_batches(50)))
     noted = parse_time(client.stream_info("S")["ts"]) or 0
     drain(client, "S")
@@ -157,7 +157,7 @@ def replayed(
     """Runs a task again, which has to end in an error, with a stream that has removed rows of it."""
     client.create_stream("S", ["S.>"], **request.param)
     options, task = write_options(server.url, stream="S"), WriteTask("S", "0", 0)
-    prepare_write_and_mark_start(options, streaming=True, columns=ROWS.schema.names)
+    prepare_write_and_make_marks(options, streaming=True, columns=ROWS.schema.names)
     write_partition(options, task, iter(ROWS.to_batches(50)))
     if not {"max_msgs", "max_msgs_per_subject"} & request.param.keys():
         client.purge_stream("S")
@@ -186,7 +186,7 @@ def test_a_replay_ends_when_the_server_restarts_before_its_rows_come(
 def test_a_replay_ends_when_the_server_restarts_once_it_has_said_what_holds_the_ids(
     server: NatsServer, replayed: Callable[[Iterator[pa.RecordBatch]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, restarts = notes.request_state_and_memory, [restart]
+    look, restarts = notes.ask_state_and_id_memory, [restart]
 
     def at_once(*what: Any) -> Any:
         said = look(*what)
@@ -194,7 +194,7 @@ def test_a_replay_ends_when_the_server_restarts_once_it_has_said_what_holds_the_
             restarts.pop()(server)
         return said
 
-    monkeypatch.setattr(notes, "request_state_and_memory", at_once)
+    monkeypatch.setattr(notes, "ask_state_and_id_memory", at_once)
     replayed(iter(ROWS.to_batches(50)))
 
 
@@ -215,14 +215,14 @@ def test_nothing_is_lost_of_a_target_that_was_empty_and_is_restored_between_two_
     options, task = write_options(server.url, stream="S"), WriteTask("query", "0", 0)
     with connect(options.connection) as connection:
         js = JetStream(connection)
-        began = end_mark(js, ask_stream_info(js, "S"))
+        began = start_mark_at_end(js, ask_stream_info(js, "S"))
         copy = client.back_up("S")
         client.delete_stream("S")
         client.restore("S", copy)
         client.store("S.a", ["1"])
         stream = ask_stream_info(js, "S")
         assert stream.created != began.end.created
-        since = replay.ExactlyOnce(options, task)._ask_start_and_note_anew(js, stream, began, known=False)[1]
+        since = replay.ExactlyOnce(options, task)._confirm_or_move_start(js, stream, began, known=False)[1]
     assert since.end.next == 1
     assert "lost" not in caplog.text
 
@@ -335,7 +335,7 @@ def test_bad_rows_that_somebody_has_taken_are_not_stored_again_when_the_server_r
     client.create_stream("D", ["D.>"], retention="workqueue")
     rows = table(subject=["S.a", "S. b"], payload=[b"1", b"2"]).to_batches(1)
     options, task = write_options(server.url, stream="S", badRows="stream", badRowsStream="D"), WriteTask("S", "0", 0)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     write_partition(options, task, iter(rows))
     drain(client, "D")
 
@@ -360,7 +360,7 @@ def test_bad_rows_are_found_though_the_clock_was_set_back_before_they_were_store
     with NatsPy(server.url) as client:
         client.create_stream("S", ["S.>"], **prepared)
         client.create_stream("D", ["D.>"], **prepared)
-        prepare_write_and_mark_start(parsed, streaming=True)
+        prepare_write_and_make_marks(parsed, streaming=True)
 
         def slowly() -> Iterator[pa.RecordBatch]:
             yield rows[0]
@@ -510,7 +510,7 @@ def test_a_value_that_is_found_after_a_kill_is_not_followed_by_an_older_one_that
             yield from rows_of(what, ["5"]).to_batches()
 
         parsed = write_options(url, maxInFlight=5, **{"bucket": {"bucket": "B"}, "stream": {"stream": "S"}}[what])
-        prepare_write_and_mark_start(parsed, streaming=True, columns=rows_of(what, []).column_names)
+        prepare_write_and_make_marks(parsed, streaming=True, columns=rows_of(what, []).column_names)
         write_partition(parsed, WriteTask("query", "0", 0), slowly(), sink_of(parsed))
     assert last_values(client, name) == {f"{subject}k": b"5"}
 

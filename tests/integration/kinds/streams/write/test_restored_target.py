@@ -28,7 +28,7 @@ from spark_nats.errors import DataLossError, NatsError, PublishError
 from spark_nats.jetstream import views
 from spark_nats.kinds.queries import parse_write_options
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.write.checks import prepare_write_and_mark_start
+from spark_nats.kinds.streams.write.checks import prepare_write_and_make_marks
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.connections import write_options
@@ -220,7 +220,7 @@ def test_the_next_attempt_of_a_task_stores_what_was_lost_exactly_once(
 ) -> None:
     # What is not in flight any more was acknowledged.
     options = target_options(restorable, streaming, maxInFlight=1000, reconnectWait="50ms")
-    mark = prepare_write_and_mark_start(options, streaming=streaming)
+    mark = prepare_write_and_make_marks(options, streaming=streaming)
     task = WriteTask(QUERY, "0" if streaming else None, 0, 0, mark)
 
     def harm(given: int) -> None:
@@ -277,7 +277,7 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
 @pytest.fixture
 def options(restorable: Restorable) -> WriteOptions:
     options = target_options(restorable, streaming=True)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     return options
 
 
@@ -415,7 +415,7 @@ def test_a_task_of_a_batch_write_is_tried_again_after_its_target_was_put_back(
     lossy.snapshot()
     restorable.publish("T", 30)
     options = target_options(restorable, streaming=False)
-    task = WriteTask("5" * 32, None, 0, 0, prepare_write_and_mark_start(options, streaming=False))
+    task = WriteTask("5" * 32, None, 0, 0, prepare_write_and_make_marks(options, streaming=False))
     write_partition(options, task, number_batches(range(40)))
     lossy.restore()
     restorable.publish("T", others)
@@ -482,7 +482,7 @@ def test_with_a_bucket_that_was_put_back_the_query_goes_on_if_told_so(
 ) -> None:
     """What is among the stream's last messages is not stored again, however often the micro-batch is replayed."""
     options = target_options(restorable, streaming=True, failOnDataLoss=False)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     states: dict[int | None, dict[str, Any] | None] = {None: None}
     for batch in range(3):
         run_batch(options, run_of(1), batch)
@@ -523,7 +523,7 @@ def test_what_a_task_has_noted_itself_is_not_denied(server_factory: ServerFactor
     with NatsPy(restorable.server.url) as client:
         client.create_stream("T", retention="workqueue", **FORGETFUL)
     options = target_options(restorable, streaming=True)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     run_batch(options, run_of(1), 0)
     before = state_of(restorable)
     run_batch(options, run_of(1), 1)
@@ -540,7 +540,7 @@ def test_a_work_queue_that_was_put_back_cannot_be_read_back(
     with NatsPy(restorable.server.url) as client:
         client.create_stream("T", retention="workqueue", **FORGETFUL)
     options = target_options(restorable, streaming=True)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     lossy = Lossy(restorable, tmp_path)
     run_batch(options, run_of(1), 0)
     lossy.snapshot()
@@ -610,7 +610,7 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
     options = parse_write_options(given, streaming=True)
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3)
-        prepare_write_and_mark_start(options, streaming=True)
+        prepare_write_and_make_marks(options, streaming=True)
 
         def step_down(start: int) -> None:
             if start % 1000 == 0:

@@ -34,10 +34,10 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import notes, replay
 from spark_nats.kinds.streams.write.checks import (
     _put_probe_with_retries,
-    check_partitions,
-    prepare_write_and_mark_start,
+    check_not_fewer_partitions,
+    prepare_write_and_make_marks,
 )
-from spark_nats.kinds.streams.write.notes import Note, read_note, write_note_or_pause
+from spark_nats.kinds.streams.write.notes import Note, ask_entry_and_note, write_note_or_pause
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import StartMark, WriteTask
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
@@ -160,7 +160,7 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.y", [b""] * 3)
     options = options_of(nats_server, unique, stateBucket=unique)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     for batch in ("7", "8"):
         for partition in (0, 1):
             write_partition(options, WriteTask(QUERY, batch, partition), payload_batches(["a"]))
@@ -240,7 +240,7 @@ def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
 
 @pytest.mark.parametrize(
     "step",
-    ["_note_start_and_ask_earlier", "read_ids"],
+    ["_note_and_find_earlier_start", "read_ids"],
     ids=["before this one asks what has begun", "while this one reads back"],
 )
 def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
@@ -249,7 +249,7 @@ def test_what_another_attempt_stores_meanwhile_is_not_stored_again(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 20)
-    place = replay.ExactlyOnce if step == "_note_start_and_ask_earlier" else replay
+    place = replay.ExactlyOnce if step == "_note_and_find_earlier_start" else replay
     usual = getattr(place, step)
 
     def late(*arguments: Any) -> Any:
@@ -274,12 +274,12 @@ def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
     for partition in range(3):
         write_partition(options, WriteTask(QUERY + unique, "7", partition), payload_batches(["a"]))
     with connect(options.connection) as connection:
-        check_partitions(connection, options, QUERY + unique, 7, 3)
-        check_partitions(connection, options, QUERY + unique, 8, 1)
+        check_not_fewer_partitions(connection, options, QUERY + unique, 7, 3)
+        check_not_fewer_partitions(connection, options, QUERY + unique, 8, 1)
         with pytest.raises(
             PublishError, match="micro-batch 7 was begun before, and rows are split .* that partition 2, "
         ):
-            check_partitions(connection, options, QUERY + unique, 7, 2)
+            check_not_fewer_partitions(connection, options, QUERY + unique, 7, 2)
 
 
 def test_fewer_partitions_are_noticed_though_none_of_those_left_had_begun_before(
@@ -354,7 +354,7 @@ def test_rows_that_were_on_their_way_when_a_stream_was_made_again_are_stored_onc
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, streaming=streaming, deduplicate="exact")
-    mark = prepare_write_and_mark_start(options, streaming=streaming)
+    mark = prepare_write_and_make_marks(options, streaming=streaming)
     task = TASK if streaming else WriteTask("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
@@ -522,7 +522,7 @@ def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
     """Two runs of one query: blue is at micro-batch 7, and green begins with a copy of its checkpoint at 5."""
     nats_py.create_stream(unique)
     shared, own = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
-    prepare_write_and_mark_start(own, streaming=True)
+    prepare_write_and_make_marks(own, streaming=True)
 
     def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
         task = WriteTask(QUERY + unique, str(batch), 0, run=name + unique, planned_at=planned)
@@ -577,7 +577,7 @@ def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, n
 def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, retention="workqueue", **FORGETFUL)
     options = options_of(nats_server, unique)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     stop(options, ROWS, 0)
     write_partition(options, TASK, payload_batches(ROWS))  # nothing was stored, so nothing is to be told
     assert nats_py.held(unique) == len(ROWS)
@@ -595,7 +595,7 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.create_stream(unique, **FORGETFUL)
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
-    marks = prepare_write_and_mark_start(options, streaming=False)
+    marks = prepare_write_and_make_marks(options, streaming=False)
     assert [mark.end.last for mark in marks] == [1]
     task = WriteTask("5" * 32, None, 3, 0, marks)
     stop(options, ROWS, 30, task)
@@ -634,7 +634,7 @@ def restricted_options(server: Any) -> WriteOptions:
 def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory) -> None:
     server = restricted(server_factory, NEEDED + STATE + READ_BACK + EACH_TIME)
     options = restricted_options(server)
-    prepare_write_and_mark_start(options, streaming=True)
+    prepare_write_and_make_marks(options, streaming=True)
     stop(options, ROWS, 30)
     assert write_partition(options, TASK, payload_batches(ROWS)).unsure_query
 
@@ -644,11 +644,11 @@ def test_a_query_that_may_not_settle_fails_at_its_start(server_factory: ServerFa
     allowed = [subject for subject in NEEDED + STATE + READ_BACK if subject != missing]
     options = restricted_options(restricted(server_factory, allowed))
     with pytest.raises(PermissionsError) as raised:
-        prepare_write_and_mark_start(options, streaming=True)
+        prepare_write_and_make_marks(options, streaming=True)
     assert missing.removesuffix(".>") in str(raised.value)
     about = "its stored rows could not be read back" if missing in READ_BACK else "the state bucket 'SPARK_NATS'"
     assert about in str(raised.value)
-    prepare_write_and_mark_start(replace(options, deduplicate="window"), streaming=True)
+    prepare_write_and_make_marks(replace(options, deduplicate="window"), streaming=True)
 
 
 def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactory) -> None:
@@ -658,7 +658,7 @@ def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactor
     with pytest.raises(
         JetStreamError, match="state bucket 'SPARK_NATS', .* cannot be used: .*maximum number of streams"
     ):
-        prepare_write_and_mark_start(restricted_options(server), streaming=True)
+        prepare_write_and_make_marks(restricted_options(server), streaming=True)
 
 
 def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(server_factory: ServerFactory) -> None:
@@ -668,11 +668,11 @@ def test_an_account_that_demands_limits_of_sizes_has_a_state_bucket_with_one(ser
     login = {"user": "u", "password": "p"}
     with NatsPy(server.url.replace("nats://", "nats://u:p@")) as admin:
         with pytest.raises(JetStreamError, match="'NEW' cannot be created: the account demands 'max_bytes'"):
-            prepare_write_and_mark_start(
+            prepare_write_and_make_marks(
                 write_options(server.url, **login, stream="NEW", createStream='{"subjects": ["n"]}'), streaming=True
             )
         admin.create_stream("S", subjects=["s.>"], max_bytes=1_000_000)
-        prepare_write_and_mark_start(restricted_options(server), streaming=True)
+        prepare_write_and_make_marks(restricted_options(server), streaming=True)
         config = admin.stream_info("KV_SPARK_NATS")["config"]
     assert (config["max_bytes"], config["discard"], config["max_msgs_per_subject"]) == (16 * 2**20, "new", 1)
 
@@ -682,12 +682,12 @@ def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Ser
     task, mark = replace(TASK, query=unique), StartMark(unique, Position("now", 6), 0)
     with connect(options_for(nats_server.url)) as connection:
         js = JetStream(connection)
-        entry, note = read_note(js, options, task.note_key)
+        entry, note = ask_entry_and_note(js, options, task.note_key)
         assert note is None
         later = clock.monotonic() + 60
         assert write_note_or_pause(js, options, task, mark, entry.revision, later)
         assert not write_note_or_pause(js, options, task, replace(mark, end=Position("now", 10)), entry.revision, later)
-        assert read_note(js, options, task.note_key)[1] == Note(7, replace(mark, time=ANY), "", 0)
+        assert ask_entry_and_note(js, options, task.note_key)[1] == Note(7, replace(mark, time=ANY), "", 0)
 
 
 def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:
@@ -697,7 +697,7 @@ def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster
         options = write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}")
         # As the driver does it: a server that does not answer is asked again, one that knows no bucket is not.
         run_with_retries(
-            partial(prepare_write_and_mark_start, options, streaming=True),
+            partial(prepare_write_and_make_marks, options, streaming=True),
             options.retries,
             "the test",
             established=False,
@@ -732,7 +732,7 @@ def test_a_purge_that_makes_sequences_begin_higher_hides_no_rows_from_a_replay(
     with NatsPy(server.url) as client:
         client.create_stream("S", retention=retention, **FORGETFUL)
         client.publish_acked([("S.x", b"before")])
-        prepare_write_and_mark_start(options, streaming=True)
+        prepare_write_and_make_marks(options, streaming=True)
         stop(options, ROWS, 0, first)
         client.api("STREAM.PURGE.S", {"seq": 1000})
         state = client.stream_info("S")["state"]
@@ -785,7 +785,7 @@ def test_a_number_of_which_the_stream_has_rows_was_not_skipped(
     """The bucket is a copy from before micro-batch 6, and the stream has rows of 6, or of the task itself."""
     nats_py.create_stream(unique, **FORGETFUL)
     options, other = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
-    prepare_write_and_mark_start(other, streaming=True)
+    prepare_write_and_make_marks(other, streaming=True)
     query = QUERY + unique
     write_partition(options, WriteTask(query, "5", 0), payload_batches(["5"]))
     write_partition(other, WriteTask(query, str(batch), partition), payload_batches([str(batch)]))

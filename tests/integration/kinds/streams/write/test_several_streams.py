@@ -137,7 +137,7 @@ def test_the_notes_of_the_streams_are_apart(
     write_partition(options_of(nats_server, three), task, batches_of(rows_for(unique, 30)))
     with connect(options_for(nats_server.url)) as connection:
         bucket = Bucket(JetStream(connection), "SPARK_NATS")
-        notes = [json.loads(bucket.get(key).value) for key in bucket.keys(f"{task.query}.>")]
+        notes = [json.loads(bucket.get(key).value) for key in bucket.ask_keys_with_deleted(f"{task.query}.>")]
     assert sorted((note["stream"], note["batch"], note["sequence"]) for note in notes) == [
         (each, 0, 0) for each in three
     ]

@@ -24,7 +24,7 @@ from spark_nats.jetstream.messages import (
     StoredMessage,
     run_decision,
 )
-from spark_nats.jetstream.positions import Fingerprint, Position, end_of
+from spark_nats.jetstream.positions import Fingerprint, Position, end_position_of
 from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
@@ -420,7 +420,7 @@ class Story:
         self.copies: dict[str, Stream] = {}
         self.publish("A", 1)
         self.publish("B", 2)
-        ends = {name: end_of(stream.info) for name, stream in self.world.items()}
+        ends = {name: end_position_of(stream.info) for name, stream in self.world.items()}
         self.query = Query(self.world, options, {name: entry_beginning_at(place) for name, place in ends.items()})
         self.begun = self.count
         self.removed: list[tuple[str, str, int, Message]] = []
@@ -579,7 +579,7 @@ def test_a_query_that_reads_what_there_was_ends_where_it_began_to_look(
         if earlier[0] not in ("restore", "drop", "look", "hear"):
             story.happens(*earlier, Limits())
     query, events = story.query, iter(during)
-    target = {name: end_of(stream.info) for name, stream in story.world.items()}
+    target = {name: end_position_of(stream.info) for name, stream in story.world.items()}
     wanted = story.left()
     for _ in range(60):
         start = query.start

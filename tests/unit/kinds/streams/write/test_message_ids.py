@@ -23,7 +23,7 @@ Row = tuple[str, bytes, bytes]  # subject, headers, payload
 
 def column_ids(ids: MessageIds, rows: Sequence[Row]) -> list[str]:
     """Ids of a batch."""
-    given_ids = ids.generate_and_count(
+    given_ids = ids.generate_distinct_ids(
         pa.array([row[0] for row in rows], pa.string()),
         pa.array([row[1] for row in rows], pa.binary()),
         pa.array([row[2] for row in rows], pa.binary()),
@@ -151,7 +151,7 @@ def test_a_quarter_of_a_million_rows_have_as_many_ids() -> None:
     for start in range(0, 250_000, 50_000):
         numbers = pa.array(np.arange(start, start + 50_000)).cast(pa.string())
         same = pa.array(["x"] * 50_000)
-        found.update(ids.generate_and_count(same, pa.array([""] * 50_000), numbers.cast(pa.binary())).to_pylist())
+        found.update(ids.generate_distinct_ids(same, pa.array([""] * 50_000), numbers.cast(pa.binary())).to_pylist())
     assert len(found) == 250_000
     hashes = np.frombuffer(base64.urlsafe_b64decode("".join(text[-16:] for text in found)), np.uint8).reshape(-1, 12)
     bits = np.unpackbits(hashes, axis=1).mean(axis=0)

@@ -43,10 +43,11 @@ ATTEMPT_TOO_LATE = Condition(
     "one writes no more"
 )
 OTHER_PARTITIONS = Condition(
-    "{task} was begun before, and rows are split into other partitions now: rows {which} are now stored a second time; "
-    "run it again with the settings (such as 'minPartitions', 'maxRecordsPerPartition', spark.sql.shuffle.partitions) "
-    "and with as many cores as it was begun with, by which Spark cuts files, and adaptive execution a shuffle, and let "
-    "it read the same; or set the option 'deduplicate' to window to continue"
+    "{task} was begun before, and its rows are split into other partitions now, or have other contents: rows {which} "
+    "are now stored a second time; run it again with the settings (such as 'minPartitions', "
+    "'maxRecordsPerPartition', spark.sql.shuffle.partitions) and with as many cores as it was begun with, by which "
+    "Spark cuts files, and adaptive execution a shuffle, and let it read the same, with the same columns; or set the "
+    "option 'deduplicate' to window to continue"
 )
 BATCH_UNKNOWN = Condition(
     "Spark does not say which query and micro-batch this is, so rows cannot have message ids that a replay repeats; "

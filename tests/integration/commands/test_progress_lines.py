@@ -41,7 +41,7 @@ def test_a_task_that_reads_says_how_many_rows_it_has_and_how_many_sequences_are_
     nats_server: Server, nats_py: NatsPy, unique: str, lines: Lines
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.store(f"{unique}.a", [b"x" * 500] * 5000)  # more than is taken from a socket at once
+    nats_py.store(f"{unique}.a", [b"x" * 2000] * 5000)  # more than is asked for at once
     reader = batch_reader(nats_server, stream=unique)
     (partition,) = reader.partitions()
     assert len(batch_sequences(reader.read(partition))) == 5000

@@ -260,7 +260,7 @@ print(len(NatsDataSource(ast.literal_eval(sys.stdin.read())).reader(MESSAGE).par
 """
 
 
-AFTER_LOGIN = since(2, 11)
+AFTER_LOGIN = since(2, 12)
 """Older servers do not repeat, through TLS, what they announce: it does not count."""
 
 

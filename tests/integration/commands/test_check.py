@@ -765,7 +765,7 @@ def test_a_context_says_how_to_connect(
     assert "login       admin, account $G" in capsys.readouterr().out
 
 
-@since(2, 11)  # older ones say the key of a user, not the name
+@since(2, 12)  # older ones say the key of a user, not the name
 def test_a_login_by_jwt_and_tls_is_said_to_end(check: Command, server_factory: ServerFactory, tmp_path: Path) -> None:
     mode, certificates = OperatorMode(), Certificates(tmp_path)
     server = server_factory(certificates.config() + mode.config)

@@ -36,7 +36,7 @@ def servers_to_try(options: ConnectionOptions, lost: Server | None) -> list[Serv
 def servers_maybe_named(options: ConnectionOptions, name: str) -> list[Server]:
     """Return the servers that may be the one of a name: the one last seen under it, else some of unknown names.
 
-    Servers that are not reached at the moment are left out, and those that were :func:`note_sought_in_vain`.
+    Servers that are not reached at the moment are left out, and those of :func:`note_sought_in_vain`.
     """
     found = [
         each

@@ -18,7 +18,7 @@ kept                          seconds  where it is used, and the effect of a mis
                                        report a problem with the target, because they check everything that their rows
                                        depend on
 :func:`feeds_itself_fact`     3600     ``row_warnings``: a warning is repeated, or left out
-:func:`difference_warned_fact`          3600     ``creating``: a warning is repeated, or left out
+:func:`difference_said_fact`  3600     ``creating``: a warning is repeated, or left out
 :func:`counts_topic`,         3600     ``metrics_channel``: the metrics of written rows are too low, or too high
 :func:`counts_wanted_fact`
 ``pool._pool``                         connections, for ``idle_timeout`` seconds: another one is made; a dead one is
@@ -94,7 +94,7 @@ def feeds_itself_fact(query: str, stream: str) -> Fact:
     return Fact(f"{query} feeds itself by {stream}")
 
 
-def difference_warned_fact(stream: str, fields: str) -> Fact:
+def difference_said_fact(stream: str, fields: str) -> Fact:
     """Return the fact that this Spark session has warned of differences in fields of a stream's configuration."""
     return Fact(f"{parent_process()}: {stream} differs in {fields}")
 

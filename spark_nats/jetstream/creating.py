@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.client.host_cache import difference_warned_fact, run_unless_succeeded_lately
+from spark_nats.client.host_cache import difference_said_fact, run_unless_succeeded_lately
 from spark_nats.conditions import Condition, Once
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
@@ -61,7 +61,7 @@ def _log_differences(info: StreamInfo, config: dict[str, Any], condition: Condit
     """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := describe_differences(config, info.config)):
         said, of = describe_stream(info.name), ", ".join(found)
-        if _said.add_if_new(fact := difference_warned_fact(said, of)):
+        if _said.add_if_new(fact := difference_said_fact(said, of)):
             run_unless_succeeded_lately(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
     return info
 

@@ -89,7 +89,7 @@ WRONG: dict[str, Callable[[NatsServer, str], object]] = {
         host_cache.feeds_itself_fact(QUERY, stream)
     ),
     "a stream differs that does not": lambda _, stream: host_cache.note_fact(
-        host_cache.difference_warned_fact(f"stream {stream!r}", "max_msgs_per_subject")
+        host_cache.difference_said_fact(f"stream {stream!r}", "max_msgs_per_subject")
     ),
     "somebody listens": lambda *_: host_cache.note_fact(host_cache.counts_wanted_fact(RUN)),
     "rows were counted that there are not": lambda *_: (

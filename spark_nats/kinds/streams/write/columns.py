@@ -297,24 +297,9 @@ class RowChecker:
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids added there, and which rows expect a certain last message."""
         rows = len(subjects)
-        lines = header_rules.flatten_headers(columns.get("headers", header_rules.empty_headers_column(0)))._replace(
-            rows=rows
-        )
-        self._raise_if_violated("headers", header_rules.find_header_violation(lines))
+        lines = self._check_and_choose_header_lines(columns, rows)
         ids = pc.utf8_ltrim(columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string()), " \t")
         self._raise_if_violated("msg_id", header_rules.find_id_violation(ids), bytecolumns.lengths_of(ids), ids)
-        if self._owned:
-            lines = lines.where(~_is_among(lines.name, self._owned))
-        if not self._options.control_headers:
-            lines = self._without_control_headers(lines)
-        elif self._options.stream is not None:
-            rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
-            self._raise_if_violated("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
-        if self._options.control_headers and self._unknown:
-            has_unknown = np.zeros(rows, np.bool_)
-            has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
-            rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
-            self._raise_if_violated("headers", violation_or_none(has_unknown, rule))
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             lines = lines.where(~_is_among(lines.name, _OF_FORMER_STREAM))
@@ -322,23 +307,7 @@ class RowChecker:
                 extra.append((header_rules.EXPECTED_STREAM, self._options.stream))
         ids, lines = _take_ids_from_headers(ids, lines)
         has_id = bytecolumns.flags_of(ids.is_valid())
-        controls: list[tuple[str, pa.Array | str]] = []
-        conditional = None
-        for column, (name, encode) in _CONTROLS.items():
-            if column not in columns and not self._options.control_headers:
-                continue
-            values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
-            self._raise_if_violated(column, violation)
-            lines, has_it = _drop_overridden_header(values, name, lines)
-            if name == header_rules.INCREMENT and column in columns:
-                self._raise_if_violated(
-                    column, violation_or_none(~has_it, "is null, and a counter takes only increments")
-                )
-            if name == header_rules.EXPECTED_REVISION and has_it.any():
-                either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
-                conditional = bytecolumns.booleans(either)
-            if values.null_count < rows:
-                controls.append((name, values))
+        controls, lines, conditional = self._encode_controls(columns, rows, lines)
         # Generated ids depend on the controls too.
         text = header_rules.add_lines(header_rules.join_lines(lines), controls)
         # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
@@ -357,6 +326,49 @@ class RowChecker:
         if not (extra or controls or len(lines.row)):
             return None, ids, None
         return header_rules.wrap_lines_into_blocks(text, extra), ids, conditional
+
+    def _check_and_choose_header_lines(self, columns: dict[str, pa.Array], rows: int) -> header_rules.HeaderLines:
+        """Return the lines of the rows' headers, without those that other columns and options decide."""
+        lines = header_rules.flatten_headers(columns.get("headers", header_rules.empty_headers_column(0)))._replace(
+            rows=rows
+        )
+        self._raise_if_violated("headers", header_rules.find_header_violation(lines))
+        if self._owned:
+            lines = lines.where(~_is_among(lines.name, self._owned))
+        if not self._options.control_headers:
+            lines = self._without_control_headers(lines)
+        elif self._options.stream is not None:
+            rule = f"has headers with which a server only traces it, and stores nothing ({header_rules.TRACE_ONLY})"
+            self._raise_if_violated("headers", violation_or_none(header_rules.are_only_traced(lines), rule))
+        if self._options.control_headers and self._unknown:
+            has_unknown = np.zeros(rows, np.bool_)
+            has_unknown[lines.row[_is_among(lines.name, self._unknown)]] = True
+            rule = f"has a header on which a server that old does not act ({', '.join(self._unknown)})"
+            self._raise_if_violated("headers", violation_or_none(has_unknown, rule))
+        return lines
+
+    def _encode_controls(
+        self, columns: dict[str, pa.Array], rows: int, lines: header_rules.HeaderLines
+    ) -> tuple[list[tuple[str, pa.Array | str]], header_rules.HeaderLines, pa.Array | None]:
+        """Return control headers, the other lines, and which rows expect a certain last message; None if none does."""
+        controls: list[tuple[str, pa.Array | str]] = []
+        conditional = None
+        for column, (name, encode) in _CONTROLS.items():
+            if column not in columns and not self._options.control_headers:
+                continue
+            values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
+            self._raise_if_violated(column, violation)
+            lines, has_it = _drop_overridden_header(values, name, lines)
+            if name == header_rules.INCREMENT and column in columns:
+                self._raise_if_violated(
+                    column, violation_or_none(~has_it, "is null, and a counter takes only increments")
+                )
+            if name == header_rules.EXPECTED_REVISION and has_it.any():
+                either = has_it if conditional is None else has_it | bytecolumns.flags_of(conditional)
+                conditional = bytecolumns.booleans(either)
+            if values.null_count < rows:
+                controls.append((name, values))
+        return controls, lines, conditional
 
     def _without_control_headers(self, lines: header_rules.HeaderLines) -> header_rules.HeaderLines:
         """Leave out control headers: copied from rows that were read, they would purge, expire or refuse rows."""
